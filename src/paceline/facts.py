@@ -327,6 +327,10 @@ class RankRecord:
     """The part of that time in which the rank saved checkpoints."""
     checkpoint_outside_seconds: float | None = None
     """Time of saves before the first and after the last step, which belong to no step."""
+    saved_steps: int | None = None
+    """Number of steps when the newest checkpoint was written; 0: none was."""
+    loaded_ns: int | None = None
+    """Time of the newest checkpoint that the script loaded before its first step, Unix ns; 0: it loaded nothing; None: it is not known."""
     collective_count: int | None = None
     """Number of collectives so far."""
     batches_taken: int | None = None

@@ -15,7 +15,7 @@ SECTIONS = {"what_it_means", "why_it_matters", "what_to_do", "source"}
 
 def codes_in_the_source():
     files = list(SOURCE.rglob("*.py"))
-    return sorted({code for path in files for code in re.findall(r"\"([UE]\d\d)\"", path.read_text())})
+    return sorted({code for path in files for code in re.findall(r"\"([UEF]\d\d)\"", path.read_text())})
 
 
 @pytest.mark.parametrize("code", codes_in_the_source())

@@ -16,6 +16,7 @@ from paceline.api.wait_output import WIDTH, WaitOutput
 from paceline.cli.logs import POLL_SECONDS
 from paceline.cli.ps import listed
 from paceline.cli.why import judge_run
+from paceline.diagnosis.restarts import totals
 from paceline.facts import Evidence, Status
 from paceline.recording.evidence import evidence, read_run
 from paceline.recording.layout import RunDirectory
@@ -141,7 +142,7 @@ class RunHandle:
             findings=tuple(diagnosis.findings),
             not_judged=tuple(diagnosis.not_judged),
             text=why_text(diagnosis, case, WhyPage(width=WIDTH)),
-            document=why_json(diagnosis, case.run.id, state, earlier(diagnosis, case)),
+            document=why_json(diagnosis, case.run.id, state, earlier(diagnosis, case), totals(case.events)),
         )
 
     def evidence(self) -> Evidence:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from paceline.cli.option import Option, Verb
 from paceline.cli.terminal import ascii_only, room
+from paceline.diagnosis.restarts import totals
 from paceline.errors import UsageError
 from paceline.facts import Status
 from paceline.process_identity import start_ticks
@@ -85,7 +86,7 @@ def listed(path: Path) -> ListedRun:
     if is_submitted(path) and run_lasts(found):
         _ask_the_engine(path)
         found, events, _ = read_run((directory,))
-    return ListedRun(found, listed_ranks((directory,), events), _engine_of(path))
+    return ListedRun(found, listed_ranks((directory,), events), _engine_of(path), totals(events))
 
 
 def _ask_the_engine(path: Path) -> None:

@@ -13,6 +13,7 @@ from paceline.cli.parsing import say_where
 from paceline.cli.terminal import ascii_only, room, use_color
 from paceline.cli.values import fail_on
 from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.restarts import totals
 from paceline.diagnosis.verdict import Diagnosis, diagnose
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.facts import Evidence, SecondaryStatus
@@ -124,7 +125,11 @@ def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:
     directories = of_one_run([first, *(at_path(Path(text)) for text in args.runs[1:])])
     case, diagnosis, found = judge_run(directories, now_ns=time.time_ns())
     if args.json:
-        print(json.dumps(why_json(diagnosis, case.run.id, state_of(case.run), earlier(diagnosis, case))))
+        print(
+            json.dumps(
+                why_json(diagnosis, case.run.id, state_of(case.run), earlier(diagnosis, case), totals(case.events))
+            )
+        )
     else:
         page = WhyPage(
             width=room(sys.stdout),

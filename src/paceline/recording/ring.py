@@ -78,6 +78,18 @@ class Cell(IntEnum):
     # When a DataLoader that feeds steps last had no more batches: steps made and batches taken by then.
     RAN_OUT_STEPS = 59
     RAN_OUT_BATCHES = 60
+    LOADED = (
+        61  # what the script loaded before its first step: a member of Loaded, or the newest file's time in Unix ns
+    )
+    SAVED_STEPS = 62  # finished steps when the newest checkpoint was written
+
+
+class Loaded(IntEnum):
+    """Values of Cell.LOADED that are no time."""
+
+    UNSEEN = 0  # nobody looked
+    NOTHING = 1
+    UNKNOWN = 2  # a module was given a state, which may come from a file or from another module
 
 
 class RankPhase(IntEnum):
@@ -235,6 +247,10 @@ class RingHeader:
     """Batches taken by then."""
     left_by: int = 0
     """How the program ended: see Cell.LEFT_BY."""
+    loaded_ns: int | None = None
+    """Time of the newest checkpoint that the script loaded before its first step, Unix ns; 0: it loaded nothing."""
+    saved_steps: int = 0
+    """Finished steps when the newest checkpoint was written."""
     exchanges: tuple[ExchangeRow, ...] = ()
     """Groups of paceline's own exchange."""
 
@@ -448,6 +464,8 @@ def parse_header(page: bytes) -> RingHeader:
         ran_out_batches=cells[Cell.RAN_OUT_BATCHES],
         left_by=cells[Cell.LEFT_BY],
         loader_batches=cells[Cell.LOADER_BATCHES] or None,
+        loaded_ns=_loaded_ns(cells[Cell.LOADED]),
+        saved_steps=cells[Cell.SAVED_STEPS],
         exchanges=parse_table(page),
         **{name: _text(page, name) for name in TEXTS},
     )
@@ -460,6 +478,12 @@ def parse_records(raw: bytes) -> list[Record]:
 
 def _known(value: int) -> int | None:
     return None if value == UNKNOWN else value
+
+
+def _loaded_ns(value: int) -> int | None:
+    if value in (Loaded.UNSEEN, Loaded.UNKNOWN):
+        return None
+    return 0 if value == Loaded.NOTHING else value
 
 
 def _text(page: bytes, name: str) -> str:

@@ -209,6 +209,19 @@ def first_try(path: Path) -> Path:
     )
 
 
+def earlier_tries(path: Path) -> list[Path]:
+    """The recordings of the tries of the same job before this one, the first one first.
+
+    Holds:   beside the submission r-7f3a91, earlier_tries(r-7f3a91.3) is [r-7f3a91, r-7f3a91.2]
+    """
+    first = first_try(path)
+    if first == path:
+        return []
+    number = int(path.name.rpartition(".")[2])
+    tries = [first, *(first.with_name(f"{first.name}.{before}") for before in range(2, number))]
+    return [one for one in tries if _is_recording(one)]
+
+
 def is_submitted(path: Path) -> bool:
     """Whether the recording is a try of a submitted job."""
     return (first_try(path) / SUBMISSION_FILE).exists()

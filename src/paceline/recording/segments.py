@@ -73,6 +73,8 @@ def from_header(
         communication_seconds=header.communication_total_ns / _NS if communication_seen else None,
         checkpoint_seconds=None if Instrument.CHECKPOINT in blind else header.checkpoint_total_ns / _NS,
         checkpoint_outside_seconds=None if Instrument.CHECKPOINT in blind else header.checkpoint_outside_ns / _NS,
+        saved_steps=None if Instrument.CHECKPOINT in blind else header.saved_steps,
+        loaded_ns=None if Instrument.CHECKPOINT in blind else header.loaded_ns,
         collective_count=None if Instrument.COLLECTIVES in blind else header.collective_count,
         loader_batches=header.loader_batches,
         left_by=None if Instrument.EXIT in blind or not header.left_by else header.left_by - 1,

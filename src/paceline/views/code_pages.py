@@ -9,6 +9,7 @@ _SUBJECTS = {
     "P": "Plans",
     "X": "Exchange of gradients and benchmarks",
     "E": "Engines and data",
+    "F": "Restarts",
 }
 
 

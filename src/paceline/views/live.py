@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from paceline.diagnosis.case import Forecast, Stall, from_plain
+from paceline.diagnosis.restarts import EVENT as ATTEMPT_BEGAN
+from paceline.diagnosis.restarts import Restart
 from paceline.diagnosis.time_limit import forecast_text, will_be_cut
 from paceline.errors import PacelineError
 from paceline.facts import SecondaryStatus
@@ -13,6 +15,7 @@ from paceline.findings import CauseFinding, Finding, Severity
 from paceline.recording.rank_sets import named_ranks
 from paceline.views.error import error_text
 from paceline.views.network import network_text
+from paceline.views.restarts import restart_finding, restart_line
 from paceline.views.transfer import transfer_doing, transfer_text
 from paceline.views.units import duration
 from paceline.views.why import WhyPage, finding_lines, standstill_over_text, standstill_text
@@ -96,6 +99,14 @@ def _lost(event: Mapping[str, Any], color: bool) -> str:
 def _restart(event: Mapping[str, Any], color: bool) -> str:
     left = event.get("restarts_left")
     return f"paceline  restart {event.get('attempt')} ({left} left): {event.get('reason')}"
+
+
+def _began(event: Mapping[str, Any], color: bool) -> str | None:
+    found = _fact(Restart, event.get("restart"))
+    if found is None or found.loaded is None:
+        return None
+    notice = restart_finding(found)
+    return f"paceline  {restart_line(found)}" if notice is None else error_text(notice, color=color)
 
 
 def _stop_asked(event: Mapping[str, Any], color: bool) -> str:
@@ -190,6 +201,7 @@ _WRITERS = {
     "joined": _joined,
     "host_lost": _lost,
     "restart": _restart,
+    ATTEMPT_BEGAN: _began,
     "stop_asked": _stop_asked,
     "notice": _notice,
     "open_port": _open_port,

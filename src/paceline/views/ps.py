@@ -1,11 +1,13 @@
 """The list of runs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from paceline.diagnosis.restarts import RestartTotals
 from paceline.facts import RankRecord, Run, SecondaryStatus, Status
 from paceline.views.pace import pace
+from paceline.views.restarts import restarts_facts, restarts_text
 from paceline.views.status import ranks_text, run_lasts
 from paceline.views.table import table
 from paceline.views.units import UNKNOWN, bare_milliseconds, count, duration
@@ -26,6 +28,8 @@ class ListedRun:
     """What its ranks last reported."""
     engine: str = ""
     """The engine that has the job; "" for a run that was started by hand."""
+    restarts: RestartTotals = field(default_factory=RestartTotals)
+    """How often its ranks were started again, and what that cost."""
 
 
 def ps_text(runs: Sequence[ListedRun], now_ns: int, *, width: int | None = 100, ascii_only: bool = False) -> str:
@@ -67,6 +71,7 @@ def _facts(listed: ListedRun) -> dict[str, Any]:
         "ranks_wanted": now.ranks_wanted,
         "step": now.step,
         "step_seconds": now.step_seconds,
+        **restarts_facts(listed.restarts),
         "started_ns": run.started_ns or None,
         "finished_ns": run.finished_ns,
         "first_host": run.first_host,
@@ -88,7 +93,7 @@ def _row(listed: ListedRun, now_ns: int) -> tuple[str, ...]:
         count(now.step),
         bare_milliseconds(now.step_seconds),
         age,
-        _note(run),
+        "  ".join(part for part in (restarts_text(listed.restarts), _note(run)) if part),
     )
 
 

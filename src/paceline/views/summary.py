@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from paceline.diagnosis.case import Level, from_plain
+from paceline.diagnosis.restarts import totals
 from paceline.diagnosis.slow.slowdown import slowest_ranks
 from paceline.diagnosis.slow.steady_step import steady_step
 from paceline.diagnosis.time_breakdown import TimeSpent, time_spent
@@ -15,6 +16,7 @@ from paceline.recording.rank_sets import named_ranks
 from paceline.terminal_text import BOLD, BOLD_GREEN, BOLD_RED, painted
 from paceline.views.headline import headline
 from paceline.views.pace import pace
+from paceline.views.restarts import restarts_facts, restarts_text
 from paceline.views.status import run_lasts
 from paceline.views.table import crop
 from paceline.views.units import counted, duration, milliseconds, percent
@@ -57,9 +59,8 @@ def summary_text(
     lines += [_row("" if place else "gradients", text) for place, text in enumerate(_exchange(evidence))]
     if lost := _lost(spent):
         lines.append(_row("lost", lost))
-    restarts = max((record.attempt for record in evidence.ranks), default=0)
-    if restarts:
-        lines.append(_row("restarts", str(restarts)))
+    if restarts := restarts_text(totals(evidence.events)):
+        lines.append(_row("restarts", restarts))
     slowest = _slowest(evidence)
     if slowest:
         lines.append(_row("slowest", slowest))
@@ -93,6 +94,7 @@ def summary_facts(evidence: Evidence, *, now_ns: int | None = None) -> dict[str,
         "startup_seconds": spent.startup_seconds,
         "restarts_seconds": spent.restarts_seconds,
         "end_seconds": spent.end_seconds,
+        **restarts_facts(totals(evidence.events)),
         "slowest": _slowest_facts(evidence),
         "gradients": _exchange(evidence),
         "network": _network(evidence),

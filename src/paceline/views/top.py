@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+from paceline.diagnosis.restarts import totals
 from paceline.facts import Evidence, RankRecord, Run, Status
 from paceline.spelling import plural
 from paceline.views.host_load import HostUsage, RunLoad
 from paceline.views.pace import Pace, RankPace
+from paceline.views.restarts import restarts_facts, restarts_text
 from paceline.views.status import live_line, ranks_text, run_lasts
 from paceline.views.summary import wall_seconds
 from paceline.views.table import crop, table
@@ -39,6 +41,8 @@ def top_text(
     ]
     if run.reason and run.status is not Status.COMPLETED:
         head.append(f" {run.reason}")
+    if restarts := restarts_text(totals(evidence.events)):
+        head.append(f" {restarts}")
     hosts = _hosts_table(loads, width, ascii_only)
     tail = [f"not judged: {text}" for text in evidence.not_judged[:3]]
     if len(evidence.not_judged) > 3:
@@ -68,6 +72,7 @@ def top_facts(
         "ranks_here": now.ranks_here,
         "ranks_wanted": now.ranks_wanted,
         "spread": now.spread,
+        **restarts_facts(totals(evidence.events)),
         "ranks": [_rank_facts(rank) for rank in now.ranks],
         "hosts": [load.facts() for load in loads],
         "not_judged": list(evidence.not_judged),

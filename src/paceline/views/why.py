@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from paceline.diagnosis.case import Case, Level, Stall, from_plain
+from paceline.diagnosis.restarts import RestartTotals, totals
 from paceline.diagnosis.time_limit import forecast_text, will_be_cut
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.facts import Run, SecondaryStatus, Status
@@ -15,6 +16,7 @@ from paceline.findings import NO_CODE, CauseFinding
 from paceline.recording.rank_sets import named_ranks, spell_ranks
 from paceline.spelling import plural
 from paceline.terminal_text import BOLD, BOLD_RED, BOLD_YELLOW, painted
+from paceline.views.restarts import restart_line, restarts_facts
 from paceline.views.table import crop
 from paceline.views.units import count, counted, duration, percent
 
@@ -63,6 +65,8 @@ def why_text(diagnosis: Diagnosis, case: Case, page: WhyPage) -> str:
     blocks += ["\n".join(finding_lines(finding, page)) for finding in diagnosis.findings]
     if lines := [*_earlier_lines(diagnosis, case)]:
         blocks.append("\n".join(_rows("earlier", lines)))
+    if lines := [restart_line(found) for found in totals(case.events).found]:
+        blocks.append("\n".join(_rows("restarts", lines)))
     if page.time_spent:
         blocks.append("\n".join(_time(page.time_spent)))
     if diagnosis.not_judged:
@@ -70,7 +74,13 @@ def why_text(diagnosis: Diagnosis, case: Case, page: WhyPage) -> str:
     return "\n\n".join(blocks)
 
 
-def why_json(diagnosis: Diagnosis, run: str | None, state: str, told: Iterable[Earlier] = ()) -> dict[str, Any]:
+def why_json(
+    diagnosis: Diagnosis,
+    run: str | None,
+    state: str,
+    told: Iterable[Earlier] = (),
+    restarts: RestartTotals = RestartTotals(),  # noqa: B008 - frozen
+) -> dict[str, Any]:
     """The same for a program; `run` None if plain logs were read. `told`: earlier findings."""
     return {
         "schema": SCHEMA,
@@ -86,6 +96,7 @@ def why_json(diagnosis: Diagnosis, run: str | None, state: str, told: Iterable[E
             }
             for one in told
         ],
+        **restarts_facts(restarts),
         "not_judged": list(diagnosis.not_judged),
     }
 

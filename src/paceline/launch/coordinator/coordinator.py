@@ -17,6 +17,7 @@ from paceline.launch.coordinator.hang_monitor import HangMonitor
 from paceline.launch.coordinator.limits import GREETING_SECONDS, ConnectionLimit, RateLimit
 from paceline.launch.coordinator.pace_inputs import PaceInputs
 from paceline.launch.coordinator.pace_monitor import PaceMonitor
+from paceline.launch.coordinator.restart_monitor import RestartMonitor
 from paceline.launch.disk import DiskThread
 from paceline.launch.job import state as job_state
 from paceline.launch.job.admission import missing_hosts, unique_name, why_refused
@@ -163,6 +164,8 @@ class Coordinator:
     """Watches for hangs and finds their causes."""
     tempo_watch: PaceMonitor = field(init=False)
     """Watches the step times of the job."""
+    restarts: RestartMonitor = field(init=False)
+    """Watches what restarts cost."""
     data: ArtifactCollector = field(init=False)
     """The coordinator's part of the job's data."""
     progress: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -192,6 +195,7 @@ class Coordinator:
         self._peer_files = PeerFiles(self.directory, self.local.identity.name)
         self.detective = HangMonitor(run=self.run_facts, ask=self._send, record=self.record, hung=self._hung)
         self.tempo_watch = PaceMonitor(self.job, self.detective, self.record, inputs=PaceInputs(self.directory.path))
+        self.restarts = RestartMonitor(self.directory.path, self.run_facts.started_ns, self.record)
         self.data = ArtifactCollector(
             self.job, self.run_facts.id, self.local, self.peers, lambda: self._placed.keys(), self.record
         )
@@ -282,6 +286,7 @@ class Coordinator:
                     self.record("token_needed", file=str(self.token_file), address=self.address)
             case job_state.ReportRestart():
                 self._spawn(self.detective.conclude(self.detective.last_case()))
+                self.restarts.ended(self.progress, action.attempt - 1)
                 self.record("attempt_ended", attempt=action.attempt - 1, reason=action.reason)
                 self._status(Status.IN_PROGRESS, SecondaryStatus.RESTARTING)
                 self.record("restart", attempt=action.attempt, restarts_left=action.restarts_left, reason=action.reason)
@@ -397,6 +402,8 @@ class Coordinator:
                 self.detective.say_failed(error)
             progress = message.lines[-1].get("progress")
             self.progress[host] = progress if isinstance(progress, dict) else {}
+            if self._formed is not None:
+                self.restarts.look(self.progress, self._formed.attempt, self._formed.world_size)
         if host == self.local.identity.name:
             return
         size_bytes = self.peers[host].received_bytes
@@ -529,6 +536,7 @@ class Coordinator:
         await self.local.finish(outcome.exit_code, outcome.failure_text())
         await self._wait_for_farewells()
         await self.detective.conclude(self.detective.last_case())
+        self.restarts.ended(self.progress, self.state.attempt)
         self.record("attempt_ended", attempt=self.state.attempt, reason=outcome.reason)
         self._status(outcome.status, outcome.secondary_status)
         for task in list(self._tasks):

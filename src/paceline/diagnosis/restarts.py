@@ -1,0 +1,112 @@
+"""What a restart cost: whether the script went on from a checkpoint, and how many steps it makes again."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from paceline.diagnosis.case import from_plain
+from paceline.facts import RankRecord
+
+EVENT = "attempt_began"
+# The clock of a file server may differ from that of the first host.
+_CLOCK_NS = 300 * 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """The beginning of an attempt that follows another attempt."""
+
+    attempt: int
+    """Number of the attempt that began, counted from 0."""
+    loaded: bool | None
+    """Whether the script loaded a checkpoint of this job before its first step; None: it is not known."""
+    loaded_older: bool = False
+    """Whether it loaded a checkpoint that was written before the job began."""
+    lost_steps: int | None = None
+    """Steps that had been made and are made again; None: it is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartTotals:
+    """All restarts of a run."""
+
+    count: int = 0
+    """How often the ranks were started again."""
+    lost_steps: int | None = 0
+    """Steps that are made again because of all of them; None: it is not known."""
+    found: tuple[Restart, ...] = ()
+    """The restarts after which a step was made."""
+
+
+def restart(before: Sequence[Sequence[RankRecord]], now: Sequence[RankRecord], *, job_started_ns: int) -> Restart:
+    """What the newest attempt went on from. `before`: the ranks of each earlier attempt, the first one first; `now`: those of the newest.
+
+    Steps since the last checkpoint count as lost if the script loaded one, else all steps.
+
+    Holds:   nothing was loaded after attempts of 5 and 7 steps without a checkpoint -> lost_steps == 12 in all of the two restarts
+    """
+    lost: int | None = None
+    reached: int | None = 0
+    for place, ranks in enumerate(before):
+        after = before[place + 1] if place + 1 < len(before) else now
+        lost, reached = _lost(reached, before[: place + 1], ranks, _loaded(after, job_started_ns))
+    loaded = _loaded(now, job_started_ns)
+    older = loaded is False and any(record.loaded_ns for record in now)
+    return Restart(attempt=max(record.attempt for record in now), loaded=loaded, loaded_older=older, lost_steps=lost)
+
+
+def totals(events: Iterable[Mapping[str, Any]]) -> RestartTotals:
+    """The restarts in the events of a run."""
+    found: dict[int, Restart] = {}
+    attempts: set[int] = set()
+    for event in events:
+        attempt = event.get("attempt")
+        if event.get("event") == "restart" and isinstance(attempt, int):
+            attempts.add(attempt)
+        elif event.get("event") == EVENT:
+            try:
+                one = from_plain(Restart, event.get("restart"))
+            except msgspec.ValidationError:
+                continue
+            found[one.attempt] = one
+    attempts |= set(found)
+    lost = [found[attempt].lost_steps if attempt in found else None for attempt in attempts]
+    known = [steps for steps in lost if steps is not None]
+    return RestartTotals(
+        count=len(attempts),
+        lost_steps=sum(known) if len(known) == len(lost) else None,
+        found=tuple(found[attempt] for attempt in sorted(found)),
+    )
+
+
+def _loaded(ranks: Sequence[RankRecord], job_started_ns: int) -> bool | None:
+    times = [record.loaded_ns for record in ranks]
+    if any(time_ns is not None and time_ns >= job_started_ns - _CLOCK_NS and time_ns > 0 for time_ns in times):
+        return True
+    return None if None in times else False
+
+
+def _lost(
+    reached: int | None, before: Sequence[Sequence[RankRecord]], ranks: Sequence[RankRecord], loaded: bool | None
+) -> tuple[int | None, int | None]:
+    """Steps that are lost between an attempt and the next one, and the step of the job at which the next one begins.
+
+    `reached`: the step at which the attempt of `ranks` began.
+    """
+    made = [record.step_count for record in ranks if record.step_count is not None]
+    if loaded is None or reached is None or (ranks and not made):
+        return None, None
+    steps = max(made, default=0)
+    if not loaded:
+        return reached + steps, 0
+    if not any(record.saved_steps is not None and _saved(record) for attempt in before for record in attempt):
+        # The script saves in a way that nobody sees.
+        return None, None
+    saved = max((record.saved_steps or 0 for record in ranks), default=0)
+    return steps - saved, reached + saved
+
+
+def _saved(record: RankRecord) -> bool:
+    return bool(record.checkpoint_seconds or record.checkpoint_outside_seconds)

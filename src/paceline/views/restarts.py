@@ -1,0 +1,51 @@
+"""What restarts cost, as text and for programs."""
+
+from typing import Any
+
+from paceline.diagnosis.restarts import Restart, RestartTotals
+from paceline.findings import Finding, Severity
+from paceline.spelling import plural
+from paceline.views.units import counted
+
+
+def restart_finding(found: Restart) -> Finding | None:
+    """The notice about an attempt that began again; None if the script went on from a checkpoint, or nobody can say."""
+    if found.loaded is not False:
+        return None
+    lost = "" if found.lost_steps is None else f"; {_lost(found.lost_steps)}"
+    older = "it loaded only files that are older than the job" if found.loaded_older else "it loaded nothing"
+    return Finding(
+        code="F14",
+        severity=Severity.WARNING,
+        what=f"attempt {found.attempt} began again from the start of the script{lost}",
+        saw=f"before its first step {older}",
+        next="edit the script: load a checkpoint before the first step, and save one every some hundred steps",
+        more="paceline explain F14",
+    )
+
+
+def restart_line(found: Restart) -> str:
+    """One restart in one line."""
+    if found.loaded is None:
+        return f"attempt {found.attempt}: whether the script went on from a checkpoint is not known"
+    lost = "how many steps it makes again is not known" if found.lost_steps is None else _lost(found.lost_steps)
+    began = "went on from a checkpoint" if found.loaded else "began again from the start of the script (F14)"
+    return f"attempt {found.attempt} {began}; {lost}"
+
+
+def restarts_text(found: RestartTotals) -> str:
+    """All restarts in a few words; "" without one."""
+    if not found.count:
+        return ""
+    again = "" if found.lost_steps is None else f", {counted(found.lost_steps, 'step')} lost"
+    anew = sum(one.loaded is False for one in found.found)
+    return f"{found.count} {plural(found.count, 'restart')}{again}" + (", nothing loaded (F14)" if anew else "")
+
+
+def restarts_facts(found: RestartTotals) -> dict[str, Any]:
+    """The same for a program; null: it is not known."""
+    return {"restart_count": found.count, "lost_step_count": found.lost_steps}
+
+
+def _lost(steps: int) -> str:
+    return f"{counted(steps, 'step')} {'is' if steps == 1 else 'are'} made again" if steps else "no step is lost"

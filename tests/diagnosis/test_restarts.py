@@ -1,0 +1,83 @@
+"""What restarts cost, from what the ranks of each attempt have noted."""
+
+import pytest
+
+from paceline.diagnosis.case import to_plain
+from paceline.diagnosis.restarts import EVENT, Restart, restart, totals
+from paceline.facts import RankRecord
+
+HOUR_NS = 3600 * 10**9
+STARTED_NS = 1000 * HOUR_NS
+NOTHING, OLD, OWN = 0, STARTED_NS - HOUR_NS, STARTED_NS + HOUR_NS
+
+
+def ranks(attempt, steps, *, saved=0, loaded=NOTHING, saves=None):
+    """Two ranks of which the first saves and loads."""
+    seconds = 1.0 if (saves if saves is not None else saved) else 0.0
+    first = RankRecord(
+        host="a",
+        rank=0,
+        attempt=attempt,
+        step_count=steps,
+        saved_steps=saved,
+        checkpoint_seconds=seconds,
+        loaded_ns=loaded,
+    )
+    return [
+        first,
+        RankRecord(
+            host="a",
+            rank=1,
+            attempt=attempt,
+            step_count=steps and steps - 1,
+            saved_steps=0,
+            checkpoint_seconds=0.0,
+            loaded_ns=None if loaded is None else NOTHING,
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        ([(12, {})], {}, (False, False, 12)),
+        ([(12, {"saved": 10})], {}, (False, False, 12)),
+        ([(12, {"saved": 10})], {"loaded": OLD}, (False, True, 12)),
+        ([(12, {"saved": 10})], {"loaded": OWN}, (True, False, 2)),
+        ([(12, {"saves": True})], {"loaded": OWN}, (True, False, 12)),
+        ([(12, {})], {"loaded": OWN}, (True, False, None)),
+        ([(12, {})], {"loaded": None}, (None, False, None)),
+        ([(None, {})], {}, (False, False, None)),
+        ([(0, {})], {}, (False, False, 0)),
+        ([(12, {}), (7, {})], {}, (False, False, 7)),
+        ([(12, {"saved": 10}), (7, {"loaded": OWN})], {}, (False, False, 17)),
+        ([(12, {"saved": 10}), (7, {"loaded": OWN, "saved": 5})], {"loaded": OWN}, (True, False, 2)),
+        ([(12, {"saved": 10}), (3, {"loaded": OWN})], {"loaded": OWN}, (True, False, 3)),
+        ([(12, {}), (7, {"loaded": OWN})], {}, (False, False, None)),
+    ],
+)
+def test_what_is_lost_are_the_steps_since_what_was_loaded(before, now, expected):
+    attempts = [ranks(number, steps, **more) for number, (steps, more) in enumerate(before)]
+    found = restart(attempts, ranks(len(before), 1, **now), job_started_ns=STARTED_NS)
+    assert found.attempt == len(before)
+    assert (found.loaded, found.loaded_older, found.lost_steps) == expected
+
+
+def event(**fields):
+    return {"event": EVENT, "restart": to_plain(Restart(**fields))}
+
+
+@pytest.mark.parametrize(
+    ("events", "count", "lost"),
+    [
+        ([], 0, 0),
+        ([{"event": "restart", "attempt": 1}], 1, None),
+        ([{"event": "restart", "attempt": 1}, event(attempt=1, loaded=False, lost_steps=12)], 1, 12),
+        ([event(attempt=1, loaded=False, lost_steps=12), event(attempt=2, loaded=True, lost_steps=3)], 2, 15),
+        ([event(attempt=1, loaded=False, lost_steps=12), {"event": "restart", "attempt": 2}], 2, None),
+        ([{"event": EVENT, "restart": {"attempt": "x"}}, {"event": EVENT}, {"event": "restart"}], 0, 0),
+    ],
+)
+def test_restarts_are_counted_and_what_one_of_them_cost_is_not_guessed(events, count, lost):
+    found = totals(events)
+    assert (found.count, found.lost_steps) == (count, lost)
