@@ -54,6 +54,22 @@ def test_code_at_module_level_has_no_function_to_name():
     assert headline([exit_of(0, error=error)]) == "rank 0 on algo-1 raised SyntaxError\n  train.py:3"
 
 
+def test_a_python_without_torch_is_told_how_to_install_it_in_place_of_the_import():
+    error = RankError(
+        type="ModuleNotFoundError",
+        message="No module named 'torch'",
+        time_ns=1,
+        file="train.py",
+        line=3,
+        source="import torch",
+        python="/srv/my envs/bin/python",
+    )
+    assert headline([exit_of(0, error=error)]).splitlines()[1:] == [
+        "  train.py:3",
+        "  this Python has no torch: '/srv/my envs/bin/python' -m pip install torch",
+    ]
+
+
 def test_a_run_without_a_failure_has_no_headline():
     assert headline([exit_of(0, 0)]) == ""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import paceline
+from paceline.diagnosis.crash.missing_package import install_torch
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
 from paceline.planner.trace_json import from_plain
@@ -55,7 +56,7 @@ def trace(
         return from_plain(found)
     name = model or (program.target if program else "")
     if found is not None:
-        raise _failure(found, name, last_lines)
+        raise _failure(found, name, last_lines, python)
     if code is None:
         raise UsageError(
             "P05",
@@ -107,12 +108,14 @@ def _read(out: Path) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _failure(found: Mapping[str, Any], name: str, last_lines: str) -> UsageError:
+def _failure(found: Mapping[str, Any], name: str, last_lines: str, python: str) -> UsageError:
     code = str(found.get("code", "P06"))
     where = f" ({found['file']}:{found['line']})" if found.get("file") else ""
     line = f"{found['text']}" if found.get("text") else ""
     saw = "; ".join(part for part in (line, str(found.get("saw") or "")) if part) or last_lines
     advice = _NEXT.get(code, _WAY_ROUND)
-    if _LACKS_ARGUMENTS in saw:
+    if found.get("lacks") == "torch":
+        advice = install_torch(python)
+    elif _LACKS_ARGUMENTS in saw:
         advice = f"paceline plan {name} ARGUMENTS: arguments of the script stand after it"
     return UsageError(code, f"{name}{where}: {found.get('what', '')}", saw=saw, next=advice)

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from paceline.diagnosis.crash.missing_package import install_torch, lacks_torch
 from paceline.errors import PacelineError, UsageError
 from paceline.facts import Evidence, RankExit
 from paceline.planner.observed import LEAST_STEPS, WARMUP_STEPS, ObservedRun, observed, step_count
@@ -83,9 +84,19 @@ def run_to_end(argv: Sequence[str], folder: Path, environ: Mapping[str, str], ti
 
 def why_it_failed(child: "RunProcess") -> str:
     """Why an ended run did not succeed: the first rank that failed and how, else the last output of the run."""
-    run = child.run()
-    failed = _first_failure(evidence(run)) if run is not None else None
+    failed = _failed_rank(child)
     return _reason(failed, child) if failed is not None else child.last_words() or f"exit {child.code}"
+
+
+def next_command(child: "RunProcess", argv: Sequence[str]) -> str:
+    """The command to type after an ended run that did not succeed. `argv`: of `paceline run`, which is typed if nothing was recorded."""
+    run = child.run()
+    return _next_command(_failed_rank(child), run.name) if run is not None else f"paceline run {shlex.join(argv)}"
+
+
+def _failed_rank(child: "RunProcess") -> RankExit | None:
+    run = child.run()
+    return _first_failure(evidence(run)) if run is not None else None
 
 
 # ------------------------------------------------------------------------------------------------------------------ the child
@@ -235,8 +246,15 @@ def _failure(found: Evidence, failed: RankExit | None, child: RunProcess, asked:
         saw=_reason(failed, child)
         if failed is not None
         else found.run.reason or child.last_words() or f"exit {child.code}",
-        next=f"paceline why {found.run.id}",
+        next=_next_command(failed, found.run.id),
     )
+
+
+def _next_command(failed: RankExit | None, run_id: str) -> str:
+    """Install torch if the ranks' Python has none; otherwise let the run be explained."""
+    if failed is not None and failed.error is not None and lacks_torch(failed.error):
+        return install_torch(failed.error.python)
+    return f"paceline why {run_id}"
 
 
 def _reason(failed: RankExit | None, child: RunProcess) -> str:

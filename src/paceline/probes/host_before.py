@@ -20,6 +20,7 @@ def read_host(name: str, run_dir: Path, ports: Iterable[int], python: str | None
     return {
         "name": name,
         "python": install.python_version,
+        "interpreter": install.python,
         "torch": install.version,
         "paceline": __version__,
         "cpu_count": read_cpu()["usable_count"],

@@ -31,6 +31,8 @@ class HostFacts:
     """As messages name it."""
     python: str | None = None
     """Version of the interpreter that runs the ranks."""
+    interpreter: str = ""
+    """Path of that interpreter; "" is unknown."""
     torch: str | None = None
     """Version of its torch; None: there is none, or the interpreter could not be asked, where `python` is None too."""
     paceline: str | None = None

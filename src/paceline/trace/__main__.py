@@ -36,7 +36,7 @@ def main() -> None:
     try:
         import torch  # noqa: F401 - the first of all seams is whether it is here
     except ImportError as error:
-        session.fail("P05", "there is no torch in this Python", saw=str(error))
+        session.fail("P05", "there is no torch in this Python", saw=str(error), lacks="torch")
     from paceline.trace import factory, install
 
     with install.installed(session):

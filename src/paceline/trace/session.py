@@ -45,10 +45,12 @@ class TraceSession:
             self.facts |= part()
         self._leave({"outcome": "traced", **self.facts})
 
-    def fail(self, code: str, what: str, *, place: SourceLine | None = None, saw: str = "") -> NoReturn:
-        """Write why there is no trace, and exit."""
+    def fail(
+        self, code: str, what: str, *, place: SourceLine | None = None, saw: str = "", lacks: str = ""
+    ) -> NoReturn:
+        """Write why there is no trace, and exit. `lacks`: the package without which nothing can be traced."""
         at = {"file": place.file, "line": place.line, "text": place.text} if place else {}
-        self._leave({"outcome": "failed", "code": code, "what": what, "saw": saw, **at})
+        self._leave({"outcome": "failed", "code": code, "what": what, "saw": saw, "lacks": lacks, **at})
 
     def _leave(self, facts: dict[str, Any]) -> NoReturn:
         notes = [{"what": what, "file": file, "line": line} for what, file, line in self.notes]

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Sequence
 
+from paceline.diagnosis.crash.missing_package import install_torch, lacks_torch
 from paceline.facts import RankExit
 from paceline.recording.rank_sets import spell_ranks
 from paceline.spelling import plural
@@ -12,7 +13,7 @@ from paceline.views.table import crop
 def headline(exits: Sequence[RankExit], *, width: int | None = None, ascii_only: bool = False) -> str:
     """What ended the run. `exits` are the failed ranks, the one to blame first; empty gives "".
 
-    Holds: at most three lines for the first rank and one for all the others
+    Holds: at most three lines for the first rank and one for all the others; without torch, the third is how to install it
     """
     failed = [exit for exit in exits if exit.code != 0]
     if not failed:
@@ -37,8 +38,10 @@ def _cause(exit: RankExit) -> list[str]:
     lines = [f"{name_of(exit)} raised {error.type}" + (f": {message}" if message else "")]
     if error.file is not None:
         lines.append(f"  {_frame(error.file, error.line, error.function)}")
-        if error.source:
+        if error.source and not lacks_torch(error):
             lines.append(f"    {error.source.strip()}")
+    if lacks_torch(error):
+        lines.append(f"  this Python has no torch: {install_torch(error.python)}")
     return lines
 
 

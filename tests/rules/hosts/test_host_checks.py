@@ -66,6 +66,15 @@ def test_what_stops_a_job_is_an_error_and_the_rest_is_not(found):
     assert found("K30", torch=None)[0].severity is Severity.WARNING
 
 
+def test_a_python_without_torch_is_named_with_what_installs_torch_into_it(found):
+    (finding,) = found("K30", torch=None, interpreter="/srv/env/bin/python")
+    assert (finding.what, finding.next) == (
+        "the Python of algo-1 has no torch",
+        "/srv/env/bin/python -m pip install torch",
+    )
+    assert finding.saw.startswith("/srv/env/bin/python, Python 3.11.7")
+
+
 def links(*told):
     """Links of hosts a, b, c ... in turn: (delay in ms, Gbit/s)."""
     return tuple(

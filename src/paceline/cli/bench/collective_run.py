@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import Any
 
 from paceline.cli.bench.question import PROGRAM, BenchQuestion
 from paceline.errors import NotEnoughEvidence, UsageError
-from paceline.measure.short_run import LOOK_SECONDS, RunProcess, started, why_it_failed
+from paceline.measure.short_run import LOOK_SECONDS, RunProcess, next_command, started, why_it_failed
 from paceline.planner.nccl_tests import BenchRow, BenchWorld, Skipped, row_of, world_of
 from paceline.planner.slow_pairs import Pair
 from paceline.recording.runs import runs_root
@@ -163,12 +162,11 @@ def _refusal(refused: Mapping[str, str], question: BenchQuestion) -> UsageError:
 
 
 def _unfinished(found: BenchOutput, child: RunProcess, argv: Sequence[str]) -> NotEnoughEvidence:
-    run = child.run()
     done = len(found.rows) or len(found.pairs)
     before = f"; {done} figures were measured before" if done else ""
     return NotEnoughEvidence(
         "X05",
         "the ranks ended before their last answer",
         saw=why_it_failed(child) + before,
-        next=f"paceline why {run.name}" if run is not None else f"paceline run {shlex.join(argv)}",
+        next=next_command(child, argv),
     )

@@ -17,6 +17,7 @@ from paceline.diagnosis.crash.exits import (
     tail_of,
     words_of,
 )
+from paceline.diagnosis.crash.missing_package import install_torch, missing_package
 from paceline.diagnosis.crash.shared_memory import Shortage, shortage_in
 from paceline.facts import RankError, RankExit
 from paceline.findings import Cause, CauseFinding
@@ -44,9 +45,7 @@ Source: paceline/worker/error_file.py writes the exception when it is raised.
 
 
 ENDED_ITSELF = "script ended with an error code"
-_NOT_IMPORTED = ("ModuleNotFoundError", "ImportError")
 _OPT_ML = re.compile(r"/opt/ml/(?:input/data/([A-Za-z0-9_.-]+)|model|output|checkpoints|input)")
-_NO_MODULE = re.compile(r"No module named '([A-Za-z_]\w*)")
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
@@ -73,7 +72,7 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
     first = exits[0]
     error = first.error
     said = f": {error.message.strip().splitlines()[0][:300]}" if error is not None and error.message.strip() else ""
-    lacking = _lacking(error)
+    lacking = missing_package(error)
     where = place_of(first)
     before = after_it(case, first, exits)
     words = "" if error is not None else tail_of(case, first.rank).strip().rpartition("\n")[2]
@@ -102,12 +101,6 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
     )
 
 
-def _lacking(error: RankError | None) -> str:
-    """The missing package that a script tried to import; "" for every other exception."""
-    match = _NO_MODULE.search(error.message) if error is not None and error.type in _NOT_IMPORTED else None
-    return match[1] if match else ""
-
-
 def _in_the_tree(error: RankError | None) -> str:
     """What to write in place of a path that is only there in a container of SageMaker."""
     if error is None or error.type != "FileNotFoundError" or not (match := _OPT_ML.search(error.message)):
@@ -117,9 +110,9 @@ def _in_the_tree(error: RankError | None) -> str:
 
 
 def _install(package: str, error: RankError) -> tuple[str]:
-    python = shlex.quote(error.python) if error.python else "python"
     if package == "torch":
-        return (f"{python} -m pip install torch",)
+        return (install_torch(error.python),)
+    python = shlex.quote(error.python) if error.python else "python"
     return (f"{python} -m pip list: is {package} installed for the Python that ran the script?",)
 
 

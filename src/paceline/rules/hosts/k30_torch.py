@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from paceline.diagnosis.crash.missing_package import install_torch
 from paceline.findings import Finding, Rule, Severity
 from paceline.rules.host_facts import HostsBefore
 
@@ -24,8 +25,8 @@ def find(before: HostsBefore) -> Iterator[Finding]:
                 code="K30",
                 severity=Severity.WARNING,
                 what=f"the Python of {host.name} has no torch",
-                saw=f"Python {host.python}, no distribution of that name",
-                next="python -m pip install torch, or --python for another interpreter",
+                saw=f"{host.interpreter or 'its interpreter'}, Python {host.python}, has no distribution of that name",
+                next=install_torch(host.interpreter),
             )
     for what in ("python", "torch", "paceline"):
         versions = {getattr(host, what) for host in before.hosts} - {None}
