@@ -28,6 +28,17 @@ def test_the_help_fits_80_columns(capsys):
     assert not [line for line in capsys.readouterr().out.splitlines() if len(line) > 80]
 
 
+@pytest.mark.parametrize("word", ["help", "-h", "--help"])
+def test_help_before_a_verb_is_the_help_of_the_verb_and_no_other_word_is_ignored(word, capsys):
+    assert main([word, "logs"]) == main(["logs", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert text == text[: len(text) // 2] * 2 and "usage: paceline logs" in text
+    assert main([word, "lgos"]) == main([word, "x"]) == 2
+    refused = capsys.readouterr().err
+    assert "there is no help for 'lgos'" in refused and "next      paceline help logs" in refused
+    assert "next      paceline --help" in refused
+
+
 @pytest.mark.parametrize("verb", READERS)
 def test_the_help_of_a_verb_begins_with_two_examples(verb, capsys):
     assert main([verb, "--help"]) == 0

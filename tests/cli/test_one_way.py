@@ -58,6 +58,12 @@ def test_help_of_a_verb_by_its_name(argv, capsys):
         ),
         (["submit", "train.py"], "--engine says where", "paceline submit --engine local train.py"),
         (["ps", "--status", "Broken"], "'Broken' is no status", "paceline ps --status Failed"),
+        (["bench", "--iterz=3", "all_reduce"], "unknown option --iterz", "paceline bench --iters=3 all_reduce"),
+        (
+            ["plan", "--instance", "p4d.24xlarge", "--hosts", "0", "--gradient-mib", "1"],
+            "--hosts 0 cannot be",
+            "paceline plan --instance p4d.24xlarge --hosts 1 --gradient-mib 1",
+        ),
         (["top", "--interval", "0s"], "--interval 0s is not above 0", "paceline top --interval 1s"),
     ],
 )

@@ -47,7 +47,7 @@ usage: paceline [--version] [--json] [--color auto|always|never] VERB ...
 Data-parallel training that keeps its pace and says why when it does not.
 
 verbs:
-{"".join(f"  {verb:<15} {about}{chr(10)}" for verb, about in VERBS.items())}
+{"".join(f"  {verb:<15}  {about}{chr(10)}" for verb, about in VERBS.items())}
 `paceline help VERB` shows the options of one verb.
 """
 
@@ -134,6 +134,8 @@ def _dispatch(argv: list[str]) -> int:
     if verb in ("-h", "--help", "help"):
         if rest[:1] and rest[0] in VERBS:
             return _dispatch([rest[0], "--help"])
+        if rest[:1] and not rest[0].startswith("-"):
+            raise _no_help(rest[0])
         sys.stdout.write(_HELP)
         return 0
     if verb in ("-V", "--version"):
@@ -220,6 +222,18 @@ def _unknown(verb: str, rest: list[str]) -> UsageError:
         f"unknown {kind} {verb!r}",
         saw=f"the nearest one is {near}" if near else "verbs are " + ", ".join(VERBS),
         next=shlex.join(["paceline", near, *rest]) if near else "paceline --help",
+    )
+
+
+def _no_help(word: str) -> UsageError:
+    from paceline.spelling import nearest
+
+    near = nearest(word, VERBS)
+    return UsageError(
+        "U01",
+        f"there is no help for {word!r}, which is no verb",
+        saw=f"the nearest one is {near}" if near else "verbs are " + ", ".join(VERBS),
+        next=f"paceline help {near}" if near else "paceline --help",
     )
 
 

@@ -1,5 +1,6 @@
 """Messages of a running job on the terminal: one text per event that a person wants to see at once. Value in, string out."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ from paceline.views.why import WhyPage, finding_lines, standstill_over_text, sta
 _Fact = TypeVar("_Fact")
 
 _EXCEPTION = "C01"
+_LOOPBACK = re.compile(r"127\.|localhost$|::1$|\[::1\]$")
 
 
 def event_text(event: Mapping[str, Any], *, color: bool = False) -> str | None:
@@ -80,7 +82,9 @@ def _waiting(event: Mapping[str, Any], color: bool) -> str:
 
 
 def _token_needed(event: Mapping[str, Any], color: bool) -> str:
-    file, address = event.get("file"), event.get("address")
+    file, address = event.get("file"), str(event.get("address"))
+    if _LOOPBACK.match(address):
+        address = "NAME-OF-THE-FIRST-HOST"
     return (
         f"paceline  the other hosts need this user's token, {file}; where they do not share it, on each of them:\n"
         f"  scp {address}:{file} ~/paceline-token\n"

@@ -76,7 +76,16 @@ def test_an_option_behind_the_script_and_hosts_that_cannot_meet_are_named(cache,
     program = Program(kind=ProgramKind.SCRIPT, target="train.py", arguments=("--node-rank", "0"))
     job = a_job(program=program, max_hosts=2, ranks_per_host=1)
     said = warning_line(job, None, tmp_path, master_addr="127.0.0.1")
-    assert said == "paceline  check  K20, K21: paceline check --nnodes 2 train.py --node-rank 0"
+    assert said.splitlines() == [
+        "paceline  check  K20: --node-rank stands behind the script, so it is the script's, which does not know it; "
+        "put --node-rank before train.py",
+        "paceline  check  K21: 2 hosts are to meet at 127.0.0.1, which no other host can reach; "
+        "--nnodes 2 --master-addr NAME-OF-THE-FIRST-HOST; on one machine --local-hosts 2",
+    ]
+    (tmp_path / "train.py").write_text(WRONG)
+    assert (
+        warning_line(job, None, tmp_path, master_addr="127.0.0.1").splitlines()[2].startswith("paceline  check  K07 ")
+    )
     assert "K21" not in warning_line(job, None, tmp_path, master_addr="node1")
 
 

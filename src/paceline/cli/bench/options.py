@@ -258,7 +258,7 @@ def _divided(
                 next=f"leave --{their.name} out",
             )
         if strict and own is None and their is None and word.startswith("--"):
-            raise _unknown(name, [*ours_by_spelling, *theirs_by_spelling])
+            raise _unknown(name, [*ours_by_spelling, *theirs_by_spelling], argv)
         row = own or their
         end = place + (2 if row is not None and not row.is_flag and "=" not in word else 1)
         (ours if their is None else passed).extend(argv[place:end])
@@ -266,10 +266,16 @@ def _divided(
     return ours, passed, rest
 
 
-def _unknown(name: str, options: Sequence[str]) -> UsageError:
-    near = nearest(name, options)
-    saw = f"the nearest one is {near}" if near else "neither paceline bench nor paceline run has it"
-    return UsageError("U01", f"unknown option {name}", saw=saw, next=near or "paceline bench --help")
+def _unknown(name: str, options: Sequence[str], argv: Sequence[str]) -> UsageError:
+    alike = [option for option in options if ("_" in option) == ("_" in name)]
+    near = nearest(name, alike) or nearest(name, options)
+    if near is None:
+        saw = "neither paceline bench nor paceline run has it"
+        return UsageError("U01", f"unknown option {name}", saw=saw, next="paceline bench --help")
+    words = [near + word[len(name) :] if word.partition("=")[0] == name else word for word in argv]
+    return UsageError(
+        "U01", f"unknown option {name}", saw=f"the nearest one is {near}", next=f"paceline bench {shlex.join(words)}"
+    )
 
 
 def known(option: str, text: str, names: Sequence[str], *, every: str | None = "all") -> tuple[str, ...]:

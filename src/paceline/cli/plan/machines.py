@@ -169,8 +169,10 @@ def _own(args: argparse.Namespace) -> "MachineFile | None":
 
 def _fleet(args: argparse.Namespace) -> Fleet:
     memory = above_zero("--device-memory-gib", args.device_memory_gib) if args.device_memory_gib else None
+    # A refusal names the option that was typed, so that its advice is the typed command, corrected.
+    spelling = "--hosts" if args.hosts == args.hosts_before else "--host-counts"
     return Fleet(
-        hosts=counts("--host-counts", args.hosts) if args.hosts else (1,),
+        hosts=counts(spelling, args.hosts) if args.hosts else (1,),
         devices_per_host=counts("--devices-per-host", args.devices_per_host) if args.devices_per_host else (),
         zones=counted("--zones", args.zones) if args.zones else 1,
         intra=args.intra,

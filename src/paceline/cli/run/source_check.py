@@ -1,4 +1,4 @@
-"""Finds mistakes in a script and a command line that are about to run, for one line. A script that is not Python is refused.
+"""Finds mistakes in a script and a command line that are about to run, for a few lines. A script that is not Python is refused.
 
 The last answer for a script is cached, with the hashes of its files, so a second run of the same files parses none of them.
 """
@@ -23,7 +23,9 @@ _MOST_BYTES = 1 << 20
 
 
 def warning_line(job: Job, gpu_count: int | None, directory: Path, *, master_addr: str | None = None) -> str:
-    """The line to print; empty if there are no findings. `master_addr`: where the command line lets hosts meet.
+    """The lines to print; empty if there are no findings. `master_addr`: where the command line lets hosts meet.
+
+    Holds:   one line for each mistake in the command line, with the change, and one line for all mistakes in the files
 
     Raises:  UsageError K06: Python cannot parse the script, or a file that it certainly imports
     """
@@ -40,7 +42,10 @@ def warning_line(job: Job, gpu_count: int | None, directory: Path, *, master_add
     for one in found["findings"]:
         if one["code"] == _NO_PYTHON:
             raise UsageError(_NO_PYTHON, one["what"], saw=one["saw"], next=one["next"])
-    return _line(found["findings"], job)
+    of_the_command = [one for one in found["findings"] if not one["place"]]
+    lines = [f"paceline  check  {one['code']}: {one['what']}; {one['next']}" for one in of_the_command]
+    in_files = [one for one in found["findings"] if one["place"]]
+    return "\n".join([*lines, *([_line_of_files(in_files, job)] if in_files else [])])
 
 
 def _facts(job: Job, gpu_count: int | None, master_addr: str | None) -> list[Any]:
@@ -86,10 +91,8 @@ def _looked(job: Job, gpu_count: int | None, directory: Path, master_addr: str |
     return {"files": _hashes([path, *(file.path for file in imported)], directory), "findings": findings}
 
 
-def _line(findings: list[Mapping[str, str]], job: Job) -> str:
-    if not findings:
-        return ""
-    named = ", ".join(f"{one['code']} {one['place']}".rstrip() for one in findings[:_MOST_NAMED])
+def _line_of_files(findings: list[Mapping[str, str]], job: Job) -> str:
+    named = ", ".join(f"{one['code']} {one['place']}" for one in findings[:_MOST_NAMED])
     more = f" and {len(findings) - _MOST_NAMED} more" if len(findings) > _MOST_NAMED else ""
     ranks = ("--nproc-per-node", str(job.ranks_per_host)) if job.ranks_per_host > 1 else ()
     hosts = ("--nnodes", str(job.max_hosts)) if job.max_hosts > 1 else ()

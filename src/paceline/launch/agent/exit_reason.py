@@ -24,12 +24,17 @@ from paceline.probes.sigkill_source import who_killed
 _TAIL_CHARACTERS = 4000
 _LONGEST_LINE = 4000
 
-# The C++ runtime prints this text if Python ends a native thread that requests the GIL while the interpreter finalizes.
-_ABORTED_IN_SHUTDOWN = "terminate called without an active exception"
-_BY_A_THREAD = (
-    "; a thread of native code wanted Python's lock while Python finalized: PyTorch's gloo threads do, "
-    "where they let go of their last exchange that late"
-)
+# The C++ runtime and the C library print these texts if Python ends a native thread that requests the GIL while the interpreter finalizes.
+_ABORTED_IN_SHUTDOWN = {
+    "terminate called without an active exception": (
+        "; a thread of native code wanted Python's lock while Python finalized: PyTorch's gloo threads do, "
+        "where they let go of their last exchange that late"
+    ),
+    "FATAL: exception not rethrown": (
+        "; a thread of PyTorch wanted Python's lock while Python finalized: 'FATAL: exception not rethrown' is PyTorch's own "
+        "and comes after the script's work"
+    ),
+}
 
 _PORT_IN_USE = re.compile(r"port: ?(?P<port>\d{1,5})\b[^\n]{0,200}(?:EADDRINUSE|address already in use)", re.IGNORECASE)
 
@@ -215,8 +220,8 @@ async def why_ended(end: WorkerEnd, around: ExitContext) -> Ending:
         after = oom_counters(control_group("memory"))
         log = await asyncio.to_thread(read_kernel_lines, around.began)
         note = who_killed(end.pid, around.oom_before, after, log.lines)
-    if around.said is not None and code == -signal.SIGABRT and _ABORTED_IN_SHUTDOWN in tail:
-        note += _BY_A_THREAD
+    if around.said is not None and code == -signal.SIGABRT:
+        note += next((by for text, by in _ABORTED_IN_SHUTDOWN.items() if text in tail), "")
     if in_use := _PORT_IN_USE.search(tail):
         # Read this now: the process that holds the port may end before a person reads the message.
         holder = await asyncio.to_thread(holder_of, int(in_use["port"]))
