@@ -56,6 +56,14 @@ def test_an_unreadable_channel_is_refused(paceline, script):
     assert finished.code == 2 and "error[U06]" in finished.err
 
 
+def test_a_job_that_its_own_host_refuses_prints_the_error_and_sums_nothing_up(paceline, script):
+    no_directory = paceline.directory / "file"
+    no_directory.touch()
+    finished = paceline.run("run", "--base-dir", str(no_directory / "below"), script)
+    assert finished.code == 2 and "error[U13]" in finished.err
+    assert not any(word in finished.err for word in ("failed", "because", "not judged", "paceline logs"))
+
+
 def test_with_json_the_error_is_one_object_on_stdout(paceline, script):
     import json
 

@@ -74,14 +74,24 @@ def test_the_picture(lasting):
         "algo-2    -                   -         -         -         -    -           -          -\n"
         "\n"
         "RANK  HOST     STEP  MS/STEP  DATA  COMM  CKPT  STATE\n"
-        "   0  node05  1 000      412    2%    4%    0%  here\n"
-        "   1  node05  1 000      412    2%    1%    0%  here"
+        "   0  node05  1 000      412    2%    4%    0%  running\n"
+        "   1  node05  1 000      412    2%    1%    0%  running"
     )
 
 
 def test_columns_of_which_nothing_is_known_give_way_on_a_narrow_terminal(lasting):
     text = top_text(lasting, pace(lasting.ranks), host_loads(("node05",), TELEMETRY), now_ns=NOW, width=70)
     assert "HOST    CPU              MEMORY    NET IN   NET OUT      DISK\n" in text
+
+
+def test_on_a_narrow_terminal_whole_columns_give_way_and_no_name_or_number_is_cut(lasting):
+    loads = host_loads(("node05",), TELEMETRY)
+    for width in (46, 52, 60):
+        text = top_text(lasting, pace(lasting.ranks), loads, now_ns=NOW, width=width)
+        tables = text.splitlines()[3:]
+        assert max(map(len, tables)) <= width and "…" not in "".join(tables)
+        assert "node05" in text and "3.0 GiB of 8.0 GiB" in text and "running" in text
+    assert "DISK" not in text and "NET IN" in text and "CKPT" in text
 
 
 def test_of_many_ranks_the_slowest_is_never_left_out(lasting):

@@ -28,7 +28,7 @@ from paceline.launch.coordinator.coordinator import Coordinator
 from paceline.launch.disk import refused_by_disk
 from paceline.launch.job.outcome import Outcome, Stop, StopKind, stopped
 from paceline.launch.job.state import begin
-from paceline.launch.ports import port_in_use, require_free
+from paceline.launch.ports import require_free, why_not_listening
 from paceline.launch.prepare import LaunchConfig
 from paceline.probes.ports import is_local_address
 from paceline.recording.layout import RunDirectory
@@ -119,18 +119,20 @@ class _RunResources:
 async def _run(job: Job, config: LaunchConfig, reporter: Reporter, own: _RunResources) -> JobResult:
     if job.agents_port is None:
         if job.store_port is not None:
-            require_free(job.master_addr, job.store_port, "--master-port")
+            require_free(job.master_addr, job.store_port, "--store-port")
         return await _run_first(job, config, reporter, own)
     if job.is_first:
         try:
             return await _run_first(job, config, reporter, own)
         except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
             # If hosts are placed by arrival, the process that has the port is the first host. If they are placed by node rank, the port
             # should be ours, and another process has it.
-            if job.node_rank is not None:
-                raise port_in_use(job.master_addr, job.agents_port, "--master-port") from error
+            if error.errno != errno.EADDRINUSE or job.node_rank is not None:
+                option = "--rdzv-endpoint" if job.node_rank is None else "--master-port"
+                refused = why_not_listening(error, job.master_addr, job.agents_port, option)
+                if refused is None:
+                    raise
+                raise refused from error
     return await _run_peer(job, config, reporter, own)
 
 

@@ -18,6 +18,9 @@ _RANK_HEADERS = ("RANK", "HOST", "STEP", "MS/STEP", "DATA", "COMM", "CKPT", "STA
 _RANK_NUMBERS = frozenset(_RANK_HEADERS[:1] + _RANK_HEADERS[2:7])
 _HOST_HEADERS = ("HOST", "CPU", "MEMORY", "NET IN", "NET OUT", "DISK", "GPU", "GPU MEMORY", "GPU POWER")
 _HOST_NUMBERS = frozenset(_HOST_HEADERS[1:])
+# Columns that a narrow terminal leaves out, the first one first. A number that is cut in its middle says nothing.
+_HOST_FIRST_OUT = ("DISK", "GPU POWER", "NET OUT", "NET IN", "GPU MEMORY")
+_RANK_FIRST_OUT = ("CKPT", "DATA", "COMM")
 # For an ended run: which value over the whole run.
 _OVER = "RUN"
 
@@ -111,7 +114,7 @@ def _status(run: Run) -> str:
 
 
 def _hosts_table(loads: Sequence[HostUsage] | Sequence[RunLoad], width: int | None, ascii_only: bool) -> str:
-    """The machines; for an ended run with mean and peak. If there is no room for all columns, unknown ones are left out."""
+    """The machines; for an ended run with mean and peak."""
     if not loads:
         return ""
     every: tuple[str, ...] = _HOST_HEADERS
@@ -124,15 +127,26 @@ def _hosts_table(loads: Sequence[HostUsage] | Sequence[RunLoad], width: int | No
                 rows.append((host, word, *values))
         else:
             rows.append(_host_row(load))
-    wanted = sum(max(len(row[column]) for row in (every, *rows)) + 2 for column in range(len(every)))
-    keep = [
-        column
-        for column in range(len(every))
-        if width is None or wanted - 2 <= width or any(row[column] != UNKNOWN for row in rows)
-    ]
-    headers = [every[column] for column in keep]
-    kept = [[row[column] for column in keep] for row in rows]
+    headers, kept = _columns_that_fit(every, rows, width, _HOST_FIRST_OUT)
     return table(headers, kept, right=_HOST_NUMBERS, width=width, ascii_only=ascii_only)
+
+
+def _columns_that_fit(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, first_out: Sequence[str]
+) -> tuple[list[str], list[list[str]]]:
+    """The columns for which there is room: if not for all, unknown ones are left out, and then those of `first_out` one by one."""
+    keep = list(range(len(headers)))
+
+    def is_too_wide() -> bool:
+        wanted = sum(max(len(row[column]) for row in (headers, *rows)) + 2 for column in keep) - 2
+        return width is not None and wanted > width
+
+    if is_too_wide():
+        keep = [column for column in keep if any(row[column] != UNKNOWN for row in rows)]
+    for header in first_out:
+        if is_too_wide():
+            keep = [column for column in keep if headers[column] != header]
+    return [headers[column] for column in keep], [[row[column] for column in keep] for row in rows]
 
 
 def _ranks_table(evidence: Evidence, now: Pace, room: int | None, width: int | None, ascii_only: bool) -> str:
@@ -149,9 +163,10 @@ def _ranks_table(evidence: Evidence, now: Pace, room: int | None, width: int | N
         if now.slowest is not None and now.slowest not in shown:
             shown[-1] = now.slowest
     rows = [_rank_row(rank, states.get((rank.host, rank.rank), UNKNOWN)) for rank in shown]
-    text = table(_RANK_HEADERS, rows, right=_RANK_NUMBERS, width=width, ascii_only=ascii_only)
+    headers, kept = _columns_that_fit(_RANK_HEADERS, rows, width, _RANK_FIRST_OUT)
+    text = table(headers, kept, right=_RANK_NUMBERS, width=width, ascii_only=ascii_only)
     left_out = len(now.ranks) - len(shown)
-    return f"{text}\n{left_out} more ranks" if left_out else text
+    return f"{text}\n{left_out} more {plural(left_out, 'rank')}" if left_out else text
 
 
 def _rank_row(rank: RankPace, state: str) -> tuple[str, ...]:
@@ -169,7 +184,7 @@ def _rank_row(rank: RankPace, state: str) -> tuple[str, ...]:
 
 def _state(record: RankRecord, lasting: bool) -> str:
     if record.exit is None:
-        return "here" if lasting else UNKNOWN
+        return "running" if lasting else UNKNOWN
     return f"exit {record.exit.code}" if record.exit.code >= 0 else f"signal {-record.exit.code}"
 
 

@@ -167,6 +167,9 @@ def _say_summary(directory: Path, outcome: "Outcome", file: "JobFile") -> None:
     if file.json:
         write_line(json.dumps(summary_facts(found)))
         return
+    if not found.ranks and any(event["event"] == "refused" for event in found.events):
+        # The error was printed when it happened. No rank started, so there is nothing to sum up.
+        return
     write_line(
         summary_text(
             found,
