@@ -68,6 +68,18 @@ def test_ps_keeps_to_the_newest_unless_all_are_wanted(recording, capsys):
     assert len(answer(capsys, "ps", "--all", "--json")["runs"]) == 23
 
 
+def test_the_short_runs_of_a_rehearsal_are_listed_only_with_all(recording, tmp_path, capsys):
+    recording("r-000001").identity()
+    made = recording("r-000002")
+    made.identity()
+    place = tmp_path / ".paceline" / "rehearsals" / "rh-123456" / "1x2" / "r-000002"
+    place.parent.mkdir(parents=True)
+    made.path.rename(place)
+    register("r-000002", place)
+    assert [run["run"] for run in answer(capsys, "ps", "--json")["runs"]] == ["r-000001"]
+    assert {run["run"] for run in answer(capsys, "ps", "--all", "--json")["runs"]} == {"r-000001", "r-000002"}
+
+
 def test_an_old_run_that_lasts_is_never_left_out(recording, capsys):
     recording("r-oldest").identity(started_ns=1)
     for number in range(22):

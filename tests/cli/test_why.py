@@ -89,7 +89,8 @@ def test_several_directories_of_one_run_are_read_together(done, tmp_path, capsys
     other = tmp_path / "other"
     shutil.move(done.path / "hosts", other / "hosts")
     assert any("steps of rank" in text for text in answer(capsys, done.path)["not_judged"])
-    assert not any("steps of rank" in text for text in answer(capsys, done.path, other)["not_judged"])
+    for further in ([other], ["--dir", other]):
+        assert not any("steps of rank" in text for text in answer(capsys, done.path, *further)["not_judged"])
 
 
 def test_directories_of_two_runs_are_not_judged_as_one(done, raised, capsys):

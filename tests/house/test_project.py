@@ -78,6 +78,7 @@ def test_the_citation_names_the_version_and_the_licence_of_the_package(yaml_of, 
     assert (cited["version"], cited["license"]) == (paceline.__version__, project["license"])
     assert cited["abstract"] == project["description"]
     assert {"cff-version", "message", "title", "authors"} <= set(cited)
+    assert [one["name"] for one in cited["authors"]] == [one["name"] for one in project["authors"]]
 
 
 def test_a_form_for_an_issue_has_fields_that_can_be_filled_in(repository, yaml_of):

@@ -11,7 +11,7 @@ from paceline.planner.fleet import Fleet, candidates_of_type
 from paceline.planner.question import Goal, PlanLimits, PlanQuestion, Prices
 from paceline.planner.workload import Assumption, Measurement, Workload
 from paceline.terminal_text import visible
-from paceline.views.plan import PlanPage, figure, interval, plan_text
+from paceline.views.plan import PlanPage, dollars, figure, interval, plan_text
 from paceline.views.plan_explain import explain_text
 
 GIB = 2**30
@@ -98,6 +98,23 @@ def test_the_explanation_has_numbers_and_sources_for_every_row_shown(plan):
 def test_a_plan_without_machines_says_so(plan):
     empty = replace(plan, rows=tuple(row for row in plan.rows if row.refused))
     assert "no machines left to judge" in plan_text(empty, PlanPage())
+
+
+def test_a_job_below_an_hour_is_shown_in_minutes_and_small_amounts_in_cents(plan):
+    goal = replace(plan.question.goal, epochs=1, samples=40_000)
+    text = plan_text(evaluate(replace(plan.question, goal=goal)), PlanPage(width=160))
+    header = next(line for line in text.splitlines() if line.startswith("TYPE"))
+    assert "MINUTES" in header.split() and "HOURS" not in header.split()
+    amounts = [line.split()[-2:] for line in text.splitlines() if line.startswith("p4d")]
+    assert amounts and all(
+        re.fullmatch(r"(\d+\.\d\d|\d\d\.\d|\d+)\)?", cell.split("..")[-1]) for row in amounts for cell in row
+    )
+
+
+def test_an_amount_below_ten_dollars_has_cents():
+    assert [dollars(value) for value in (0, 0.004, 0.0447, 0.5, 9.994, 9.996, 31.25, 414.2)] == [
+        *("0", "<0.01", "0.04", "0.50", "9.99", "10", "31.2", "414"),
+    ]
 
 
 def test_figures_keep_three_digits():

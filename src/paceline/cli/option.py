@@ -153,7 +153,7 @@ def section(title: str, *rows: Option) -> tuple[Option, ...]:
 
 
 HELP = Option("help", "Print this help.", letter="h")
-JSON = Option("json", "Print one JSON object instead of text.")
+JSON = Option("json", "Print JSON instead of text.")
 COLOR = Option("color", "Colour of the text.", choices=("auto", "always", "never"), default="auto")
 EVERY_VERB = (JSON, COLOR)
 

@@ -17,7 +17,7 @@ from paceline.process_identity import start_ticks
 from paceline.recording.evidence import listed_ranks, read_run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.plain_files import open_plain
-from paceline.recording.runs import KnownRun, first_try, is_submitted, list_runs, read_document
+from paceline.recording.runs import KnownRun, first_try, is_of_rehearsal, is_submitted, list_runs, read_document
 from paceline.views.ps import ListedRun, ps_facts, ps_text
 from paceline.views.status import run_lasts
 
@@ -30,7 +30,9 @@ VERB = Verb(
         ("paceline ps --all --json", "every run that can be found, for a program"),
     ),
     (
-        Option("all", f"Every run, not only those that last and the newest {NEWEST}."),
+        Option(
+            "all", f"Every run, not only those that last and the newest {NEWEST}; also those of `paceline rehearse`."
+        ),
         Option("status", "Only runs of this status. May be repeated.", "|".join(Status), default=(), repeatable=True),
         Option("run-dir", "The directory below which recordings go.", "DIR", default_text=".paceline/runs"),
     ),
@@ -71,6 +73,8 @@ def _status(text: str) -> Status:
 
 def _chosen(known: Sequence[KnownRun], everything: bool) -> list[ListedRun]:
     chosen: list[ListedRun] = []
+    if not everything:
+        known = [one for one in known if not is_of_rehearsal(one.path)]
     for place, candidate in enumerate(known):
         if everything or place < NEWEST or _may_last(candidate):
             one = listed(candidate.path)

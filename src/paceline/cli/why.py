@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from paceline.cli.option import Option, Verb
+from paceline.cli.option import FURTHER_DIRECTORIES, Option, Verb
 from paceline.cli.parsing import say_where
 from paceline.cli.terminal import ascii_only, room, use_color
 from paceline.cli.values import fail_on
@@ -50,6 +50,7 @@ VERB = Verb(
             default=(),
             repeatable=True,
         ),
+        FURTHER_DIRECTORIES,
     ),
     page="""\
 The answer has the state of the job, each finding in four parts with how sure it is, and what could not be judged. The
@@ -68,11 +69,11 @@ told while the job ran and are none now, each with `attempt`, `after_seconds` in
 def run(args: argparse.Namespace) -> int:
     wanted = _fail_on(args.fail_on)
     if args.logs is not None:
-        if args.runs:
+        if args.runs or args.directories:
             raise UsageError(
                 "U03",
                 "--log reads files, and a RUN is given beside it",
-                saw=" ".join(args.runs),
+                saw=" ".join([*args.runs, *(f"--dir {text}" for text in args.directories)]),
                 next=f"paceline why --log {' '.join(args.logs)}",
             )
         from paceline.cli.why_log import answer_logs
@@ -122,7 +123,7 @@ def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:
 
     first = find_run(text := args.runs[0] if args.runs else None)
     say_where(first, text)
-    directories = of_one_run([first, *(at_path(Path(text)) for text in args.runs[1:])])
+    directories = of_one_run([first, *(at_path(Path(text)) for text in (*args.runs[1:], *args.directories))])
     case, diagnosis, found = judge_run(directories, now_ns=time.time_ns())
     if args.json:
         print(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from paceline.errors import UsageError
 from paceline.planner.rehearsal import Rehearsal, from_plain, to_plain
-from paceline.recording.runs import runs_root
+from paceline.recording.runs import REHEARSALS, runs_root
 from paceline.recording.writer import write_json
 
 FILE = "rehearsal.json"
@@ -15,7 +15,7 @@ LATEST = "latest"
 
 def rehearsals_root() -> Path:
     """The folder of this directory's rehearsals, beside the folder of its runs."""
-    return runs_root().parent / "rehearsals"
+    return runs_root().parent / REHEARSALS
 
 
 def new_folder(root: Path) -> Path:

@@ -24,6 +24,8 @@ from paceline.user_folders import user_state_folder
 
 RUN_SCHEMA = "paceline.run/1"
 PRIVATE = 0o700
+# The folder of the short runs that `paceline rehearse` makes, beside the folder of the runs.
+REHEARSALS = "rehearsals"
 _FORGET_AFTER_SECONDS = 7 * 24 * 3600
 _MOST_LISTED = 5
 # A command line and the fields of a job; a longer text is cut and is then no JSON.
@@ -56,6 +58,11 @@ def new_run_id() -> str:
 def is_run_id(text: str) -> bool:
     """Whether a text can be the id of a run."""
     return _ID.match(text) is not None
+
+
+def is_of_rehearsal(run: Path) -> bool:
+    """Whether the recording lies in a rehearsal's folder: a short run that `paceline rehearse` started and ended."""
+    return any(folder.parent.name == REHEARSALS and folder.name.startswith("rh-") for folder in run.parents)
 
 
 def runs_root(cwd: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:

@@ -87,8 +87,8 @@ def install(session: TraceSession) -> None:
     replace(torch.backends.cudnn, is_available=lambda: True)
     several = f", one of {session.device_count}," if session.device_count > 1 else ""
     session.assume(
-        f"a CUDA device{several} of compute capability "
-        f"{_CAPABILITY[0]}.{_CAPABILITY[1]} with {_MEMORY_BYTES >> 30} GiB answers where asked",
+        f"if the script asks for its device, it is told of a CUDA device{several} of compute capability "
+        f"{_CAPABILITY[0]}.{_CAPABILITY[1]} with {_MEMORY_BYTES >> 30} GiB",
         anywhere=True,
     )
 

@@ -1,7 +1,7 @@
 """A plan as a page: the table, excluded rows and why, the choice, the single change that helps most, and the basis of it all."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
@@ -22,8 +22,20 @@ _TIERS = {0: "nothing measured", 1: "one measured step", 2: "measured at two siz
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _TEXT_COLUMNS = frozenset({"TYPE", "MEMORY"})
 # What a narrow page leaves out, in this order: a column with an interval loses the interval, the others disappear.
-_GIVE_WAY = ("SPOT USD", "SAMPLES/S", "TIER", "USD", "EFF", "HOURS", "DEVICES", "IN TIME", "STEP MS", "MEMORY")
-_INTERVALS = frozenset({"HOURS", "USD", "STEP MS"})
+_GIVE_WAY = (
+    "SPOT USD",
+    "SAMPLES/S",
+    "TIER",
+    "USD",
+    "EFF",
+    "HOURS",
+    "MINUTES",
+    "DEVICES",
+    "IN TIME",
+    "STEP MS",
+    "MEMORY",
+)
+_INTERVALS = frozenset({"HOURS", "MINUTES", "USD", "STEP MS"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +81,16 @@ def shown_rows(plan: Plan, page: PlanPage) -> list[Row]:
     return [*([chosen] if chosen is not None else []), *best][:SHOWN]
 
 
-def interval(middle: float | None, low: float | None, high: float | None) -> str:
-    """ "310 (290..335)": three significant digits in each."""
+def interval(
+    middle: float | None, low: float | None, high: float | None, spell: Callable[[float], str] | None = None
+) -> str:
+    """ "310 (290..335)": three significant digits in each, or as `spell` writes a number."""
+    spell = spell or figure
     if middle is None:
         return UNKNOWN
-    if low is None or high is None or (figure(low) == figure(middle) == figure(high)):
-        return figure(middle)
-    return f"{figure(middle)} ({figure(low)}..{figure(high)})"
+    if low is None or high is None or (spell(low) == spell(middle) == spell(high)):
+        return spell(middle)
+    return f"{spell(middle)} ({spell(low)}..{spell(high)})"
 
 
 def figure(value: float) -> str:
@@ -87,6 +102,13 @@ def figure(value: float) -> str:
     if value >= 100:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.3g}" if value >= 0.001 else "0"
+
+
+def dollars(value: float) -> str:
+    """Cents below 10 USD, then three significant digits: "0.04", "9.50", "31.2"."""
+    if value < 0.005:
+        return "0" if value == 0 else "<0.01"
+    return f"{value:.2f}" if value < 9.995 else figure(value)
 
 
 def where(row: Row) -> str:
@@ -160,14 +182,25 @@ def _columns(rows: Sequence[Row]) -> dict[str, list[str]]:
             figure(row.samples_per_second) if row.samples_per_second is not None else UNKNOWN for row in rows
         ],
         "EFF": [percent(row.efficiency_fraction) for row in rows],
-        "HOURS": [interval(row.hours, row.hours_low, row.hours_high) for row in rows],
+        **_time_column(rows),
         "IN TIME": [_likely(row.within_probability) for row in rows],
-        "USD": [interval(row.usd, row.usd_low, row.usd_high) for row in rows],
-        "SPOT USD": [figure(row.spot_usd) if row.spot_usd is not None else UNKNOWN for row in rows],
+        "USD": [interval(row.usd, row.usd_low, row.usd_high, dollars) for row in rows],
+        "SPOT USD": [dollars(row.spot_usd) if row.spot_usd is not None else UNKNOWN for row in rows],
     }
     if len(tiers) > 1:
         found["TIER"] = [str(step.tier) if step else UNKNOWN for step in steps]
     return found
+
+
+def _time_column(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """How long the job takes: in minutes if every row is below an hour, otherwise in hours."""
+    if all(row.hours is None or row.hours < 1 for row in rows):
+        return {"MINUTES": [interval(*map(_minutes, (row.hours, row.hours_low, row.hours_high))) for row in rows]}
+    return {"HOURS": [interval(row.hours, row.hours_low, row.hours_high) for row in rows]}
+
+
+def _minutes(hours: float | None) -> float | None:
+    return None if hours is None else hours * 60
 
 
 def _width(columns: dict[str, list[str]]) -> int:
@@ -269,7 +302,7 @@ def _misses(row: Row) -> str:
     if row.hours is not None:
         parts.append(f"{interval(row.hours, row.hours_low, row.hours_high)} hours")
     if row.usd is not None:
-        parts.append(f"{interval(row.usd, row.usd_low, row.usd_high)} USD")
+        parts.append(f"{interval(row.usd, row.usd_low, row.usd_high, dollars)} USD")
     if row.memory.need_bytes is not None and row.memory.fit is Fit.DOES_NOT_FIT:
         parts.append(f"needs {size(row.memory.need_bytes)} of {size(row.memory.capacity_bytes)}")
     return ": " + ", ".join(parts) if parts else ""
@@ -292,14 +325,14 @@ def _money(row: Row) -> Iterator[str]:
     parts = []
     if row.spot_usd is not None:
         parts.append(
-            f"on spot {figure(row.spot_usd)} USD ({row.spot_zone})"
+            f"on spot {dollars(row.spot_usd)} USD ({row.spot_zone})"
             if row.spot_zone
-            else f"on spot {figure(row.spot_usd)} USD"
+            else f"on spot {dollars(row.spot_usd)} USD"
         )
     if row.sagemaker_usd is not None:
-        parts.append(f"on SageMaker {figure(row.sagemaker_usd)} USD at an old price")
+        parts.append(f"on SageMaker {dollars(row.sagemaker_usd)} USD at an old price")
     if row.zone_traffic_usd:
-        parts.append(f"{figure(row.zone_traffic_usd)} USD of it for traffic between zones")
+        parts.append(f"{dollars(row.zone_traffic_usd)} USD of it for traffic between zones")
     if parts:
         yield "; ".join(parts)
 
