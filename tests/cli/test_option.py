@@ -47,7 +47,7 @@ how:
   --tag TAG               A tag. May be repeated.
 
 options:
-  --json                  Print one JSON object instead of text.
+  --json                  Print JSON instead of text.
   --color auto|always|never
                           Colour of the text. [default: auto]
   -h, --help              Print this help.

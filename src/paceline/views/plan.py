@@ -195,7 +195,8 @@ def _columns(rows: Sequence[Row]) -> dict[str, list[str]]:
 def _time_column(rows: Sequence[Row]) -> dict[str, list[str]]:
     """How long the job takes: in minutes if every row is below an hour, otherwise in hours."""
     if all(row.hours is None or row.hours < 1 for row in rows):
-        return {"MINUTES": [interval(*map(_minutes, (row.hours, row.hours_low, row.hours_high))) for row in rows]}
+        minutes = [(_minutes(row.hours), _minutes(row.hours_low), _minutes(row.hours_high)) for row in rows]
+        return {"MINUTES": [interval(middle, low, high) for middle, low, high in minutes]}
     return {"HOURS": [interval(row.hours, row.hours_low, row.hours_high) for row in rows]}
 
 

@@ -13,9 +13,9 @@ _INTRODUCTION = """\
 This page is made from the rows that the command line itself is made of; `paceline VERB --help` shows the same, after two examples.
 
 Every verb takes `--json`, `--color auto|always|never` and `--help`. `--json` prints one object with a `schema` on stdout; `logs` prints
-one for each line; `run`, whose stdout belongs to your script, writes it to stderr. `NO_COLOR` is obeyed. Exit codes of the reading verbs: 0
-answered, 2 usage, 3 the recording does not hold what was asked for, 130 Ctrl-C, 141 the reader of a pipe closed it (`paceline logs | head`).
-Exit codes of `run` are in [running.md](running.md#exit-codes).
+one for each line; `run`, whose stdout belongs to your script, writes it to stderr. `NO_COLOR` is obeyed. Exit codes of the reading verbs:
+0 answered, 2 usage, 3 the recording does not hold what was asked for, 130 Ctrl-C, 141 the reader of a pipe closed it
+(`paceline logs | head`). Exit codes of `run` are in [running.md](running.md#exit-codes).
 
 A RUN is an id (`r-37f901`), the beginning of an id, or a directory. Without RUN, a verb takes the newest run of this directory. If this
 directory has no runs, the verb refuses (U09) and names the runs of other directories, with the command for the newest of them: no verb
