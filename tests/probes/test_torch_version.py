@@ -44,3 +44,30 @@ def test_every_feature_of_a_supported_torch_is_found():
     assert set(found.features) == set(FEATURES)
     missing = {name for name, there in found.features.items() if not there}
     assert missing <= {"nccl", "flight recorder", "flight recorder of gloo", "worker server"}
+
+
+STAND_IN = """
+class HashStore: pass
+class ProcessGroupGloo:
+    def __init__(self, *_): pass
+    def allreduce(self, _): return self
+    def wait(self): pass
+def _dump_fr_trace_json(): return '{"entries": [1]}'
+def _dump_nccl_trace_json(): return '{"entries": []}'
+def _get_handler_names(): return HANDLERS
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("handlers", "shown"), [(["fr_trace_json"], True), (["dump_nccl_trace_json", "ping"], False)])
+def test_a_recorder_counts_only_where_the_worker_server_gives_its_record_out(tmp_path, monkeypatch, handlers, shown):
+    package = tmp_path / "torch"
+    (package / "_C").mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "class version: cuda = None\n__version__ = '2.8.0'\ndef ones(n): return [1.0] * n\n"
+    )
+    (package / "_C" / "__init__.py").touch()
+    (package / "_C" / "_distributed_c10d.py").write_text(f"HANDLERS = {handlers!r}\n{STAND_IN}")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = read_torch_features(sys.executable).features
+    assert (found["flight recorder"], found["flight recorder of gloo"]) == (True, shown)

@@ -74,8 +74,10 @@ def optimizer_hook():
 
 feature("process groups", lambda: torch.distributed.is_available())
 def recorder():
-    for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):
-        if hasattr(c10d(), name):
+    # A running rank is read through the worker server. torch 2.8 records gloo, and its server does not give that out.
+    offered = getattr(c10d(), "_get_handler_names", lambda: ("fr_trace_json", "dump_nccl_trace_json"))()
+    for handler, name in (("fr_trace_json", "_dump_fr_trace_json"), ("dump_nccl_trace_json", "_dump_nccl_trace_json")):
+        if handler in offered and hasattr(c10d(), name):
             return getattr(c10d(), name)
 
 def recorder_of_gloo():
