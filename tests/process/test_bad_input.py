@@ -61,6 +61,7 @@ def test_a_job_that_its_own_host_refuses_prints_the_error_and_sums_nothing_up(pa
     no_directory.touch()
     finished = paceline.run("run", "--base-dir", str(no_directory / "below"), script)
     assert finished.code == 2 and "error[U13]" in finished.err
+    assert f"next      paceline run --base-dir DIRECTORY {script}" in finished.err
     assert not any(word in finished.err for word in ("failed", "because", "not judged", "paceline logs"))
 
 

@@ -3,9 +3,11 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from paceline.cli.corrected import corrected
+from paceline.cli.job.options import VERB
 from paceline.cli.terminal import ascii_only, columns, use_color
 from paceline.facts import RankRecord
 from paceline.recording.segments import from_progress
@@ -19,13 +21,16 @@ _ERASE_LINE = b"\r\x1b[2K"
 
 
 class RunTerminal:
-    """A Reporter (launch/run.py) on stderr. `mode`: auto, plain or off; `quiet`: only failures."""
+    """A Reporter (launch/run.py) on stderr. `mode`: auto, plain or off; `quiet`: only failures; `command`: what the user typed."""
 
-    def __init__(self, *, mode: str, color: str, environ: Mapping[str, str], quiet: bool = False) -> None:
+    def __init__(
+        self, *, mode: str, color: str, environ: Mapping[str, str], quiet: bool = False, command: Sequence[str] = ()
+    ) -> None:
         self._live = mode == "auto" and sys.stderr.isatty() and environ.get("TERM") != "dumb" and not quiet
         self._lines = mode != "off" and not self._live and not quiet
         self._color = use_color(color, sys.stderr, environ)
         self._quiet = quiet
+        self._command = tuple(command)
         self._ascii = ascii_only(sys.stderr)
         self._say: Callable[[int, str], None] = lambda fd, text: None
         self._began = time.monotonic()
@@ -50,6 +55,8 @@ class RunTerminal:
             self._say(2, "")
         if self._quiet and event.get("event") not in ("host_lost", "refused"):
             return
+        if event.get("event") == "refused" and self._command[:2] == ("paceline", "run"):
+            event = {**event, "next": corrected(str(event.get("next")), self._command[2:], VERB)}
         text = event_text(event, color=self._color)
         if text is not None:
             self._say(2, text + "\n")

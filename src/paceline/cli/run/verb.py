@@ -100,7 +100,9 @@ def run_here(job: Job, config: "LaunchConfig", file: "JobFile") -> int:
     from paceline.views.live import end_text
 
     quiet = file.setup.quiet
-    terminal = RunTerminal(mode=file.progress, color=file.color, environ=config.environ, quiet=quiet)
+    terminal = RunTerminal(
+        mode=file.progress, color=file.color, environ=config.environ, quiet=quiet, command=file.command
+    )
     ended = run_job(job, config, terminal)
     contract = file.job.contract
     _leave_failure(
