@@ -275,6 +275,15 @@ def test_a_python_without_torch_is_told_to_install_it(crashed, exit_of, found):
     assert finding.next[0] == "python -m pip install torch"
 
 
+def test_a_torch_that_lacks_a_module_is_not_told_to_be_installed(crashed, exit_of, found):
+    error = ("ModuleNotFoundError", "No module named 'torch.distributed'; 'torch' is not a package")
+    (finding,) = found("C01", crashed(exit_of(1, error=error)))
+    assert finding.title == "exception in the script"
+    assert not any("pip install" in text for text in finding.next) and any(
+        text.startswith("edit") for text in finding.next
+    )
+
+
 @pytest.mark.parametrize(
     ("path", "advice"),
     [

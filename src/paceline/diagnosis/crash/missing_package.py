@@ -16,8 +16,8 @@ def missing_package(error: RankError | None) -> str:
 
 
 def lacks_torch(error: RankError | None) -> bool:
-    """Whether the Python that ran the script has no torch."""
-    return missing_package(error) == "torch"
+    """Whether the Python that ran the script has no torch. A torch without one of its modules is another one, or a file torch.py."""
+    return missing_package(error) == "torch" and error is not None and "No module named 'torch'" in error.message
 
 
 def install_torch(python: str | None) -> str:

@@ -17,7 +17,7 @@ from paceline.diagnosis.crash.exits import (
     tail_of,
     words_of,
 )
-from paceline.diagnosis.crash.missing_package import install_torch, missing_package
+from paceline.diagnosis.crash.missing_package import install_torch, lacks_torch, missing_package
 from paceline.diagnosis.crash.shared_memory import Shortage, shortage_in
 from paceline.facts import RankError, RankExit
 from paceline.findings import Cause, CauseFinding
@@ -80,7 +80,7 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
         case,
         exits,
         code="C01",
-        title="this Python has no torch" if lacking == "torch" else TITLE if error is not None else ENDED_ITSELF,
+        title="this Python has no torch" if lacks_torch(error) else TITLE if error is not None else ENDED_ITSELF,
         saw=(
             f"{ended(first)}{said}",
             f"at {where}" + (f": {error.source.strip()}" if error is not None and error.source else "")
@@ -94,7 +94,7 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
         next=(
             *(_install(lacking, error) if lacking and error is not None else ()),
             _in_the_tree(error),
-            f"edit {own_line_of(first)}" if where and lacking != "torch" else "",
+            f"edit {own_line_of(first)}" if where and not lacks_torch(error) else "",
             # A script that ends itself often says why on stdout.
             log_command(case, first.rank) if error is not None else f"paceline logs {case.run.id} --rank {first.rank}",
         ),
@@ -110,7 +110,7 @@ def _in_the_tree(error: RankError | None) -> str:
 
 
 def _install(package: str, error: RankError) -> tuple[str]:
-    if package == "torch":
+    if lacks_torch(error):
         return (install_torch(error.python),)
     python = shlex.quote(error.python) if error.python else "python"
     return (f"{python} -m pip list: is {package} installed for the Python that ran the script?",)
