@@ -89,7 +89,14 @@ def check(python: Path) -> None:
 
     Raises:  subprocess.CalledProcessError: this torch cannot
     """
-    ranks = [python, "-m", "torch.distributed.run", "--nproc-per-node=2", Path(__file__).with_name("two_ranks.py")]
+    ranks = [
+        python,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        Path(__file__).with_name("two_ranks.py"),
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run(ranks, env=environment, check=True, stdout=subprocess.DEVNULL, timeout=300)
 

@@ -44,6 +44,12 @@ rank 1: asleep, 0.00 cores, pid 101 on algo-1
     )
 
 
+def test_of_many_hosts_three_are_named_and_the_others_counted():
+    lines = [stack_text("r-000001", [look(rank, WAITS) for rank in range(ranks)], lasts=True) for ranks in (16, 20)]
+    assert "on algo-1, algo-2, algo-3 and 1 more host" in lines[0].splitlines()[2]
+    assert lines[1].splitlines()[2].endswith("algo-3 and 2 more hosts")
+
+
 def test_only_the_ranks_that_differ():
     assert (
         stack_text("r-000001", LOOKS, lasts=False, diff=True)

@@ -162,7 +162,7 @@ def _table(plan: Plan, page: PlanPage) -> str:
         ]
     left = sum(not row.refused for row in plan.rows) - len(rows)
     if left:
-        lines.append(f"and {count(left)} more rows (--all, --json)")
+        lines.append(f"and {count(left)} more {plural(left, 'row')} (--all, --json)")
     return "\n".join(lines)
 
 

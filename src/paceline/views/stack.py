@@ -121,7 +121,8 @@ def _doing(group: Sequence[RankSnapshot]) -> str:
     if first.ping_answers and first.traceback_answers is False:
         parts.append("a thread holds the GIL")
     hosts = sorted({look.host for look in group})
-    where = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more hosts" if len(hosts) > 3 else "")
+    left = len(hosts) - 3
+    where = ", ".join(hosts[:3]) + (f" and {left} more {plural(left, 'host')}" if left > 0 else "")
     parts.append(f"pid {first.pid} on {where}" if len(group) == 1 else f"on {where}")
     return ", ".join(parts)
 
