@@ -79,7 +79,7 @@ def test_an_option_behind_the_script_and_hosts_that_cannot_meet_are_named(cache,
     assert said.splitlines() == [
         "paceline  check  K20: --node-rank stands behind the script, so it is the script's, which does not know it; "
         "put --node-rank before train.py",
-        "paceline  check  K21: 2 hosts are to meet at 127.0.0.1, which no other host can reach; "
+        "paceline  check  K21: 2 hosts are to meet at 127.0.0.1, which no other machine can reach; "
         "--nnodes 2 --master-addr NAME-OF-THE-FIRST-HOST; on one machine --local-hosts 2",
     ]
     (tmp_path / "train.py").write_text(WRONG)

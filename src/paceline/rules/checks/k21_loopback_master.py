@@ -26,7 +26,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
         yield Finding(
             code="K21",
             severity=Severity.WARNING,
-            what=f"{before.hosts} hosts are to meet at {before.master_addr}, which no other host can reach",
+            what=f"{before.hosts} hosts are to meet at {before.master_addr}, which no other machine can reach",
             saw=f"--nnodes {before.hosts} --master-addr {before.master_addr}",
             next=f"--nnodes {before.hosts} --master-addr NAME-OF-THE-FIRST-HOST; on one machine --local-hosts {before.hosts}",
         )
