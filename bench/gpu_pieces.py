@@ -198,9 +198,9 @@ def _planned(name: str, device: str) -> dict[str, Any]:
     # What torch's allocator does not hold, such as the CUDA context, is not in max_memory_allocated() either.
     return {
         "allocated_bytes": sum(parts.values()) - parts["other"],
-        "step_ms": found["step_ms"],
-        "step_ms_low": found["step_ms_low"],
-        "step_ms_high": found["step_ms_high"],
+        "step_ms": found["step_seconds"] * 1e3,
+        "step_ms_low": found["step_seconds_low"] * 1e3,
+        "step_ms_high": found["step_seconds_high"] * 1e3,
     }
 
 

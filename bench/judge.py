@@ -94,7 +94,7 @@ def judge_made_up(ranks: int, rounds: int) -> tuple[dict[str, float], list[str]]
 
     def view() -> None:
         why_text(found["said"], found["case"], WhyPage())
-        json.dumps(why_json(found["said"], run.id, "running"))
+        json.dumps(why_json(found["said"], run))
 
     times = cpu_ms({"facts from the events": build, "causes": judge, "page and object": view}, rounds)
     said: Diagnosis = found["said"]

@@ -22,7 +22,12 @@ SECTIONS = {
             {"name": "nccl", "for": "collectives on NVIDIA GPUs", "found": False, "reason": ""},
         ],
     },
-    "system": {"os": "Debian GNU/Linux 12 (bookworm)", "kernel": "6.1.0", "machine": "x86_64", "libc": "glibc 2.36"},
+    "system": {
+        "os": "Debian GNU/Linux 12 (bookworm)",
+        "kernel": "6.1.0",
+        "architecture": "x86_64",
+        "libc": "glibc 2.36",
+    },
     "cpu": {"model": "AMD EPYC", "count": 8, "usable_count": 4, "quota_cpus": 1.5, "cgroup_version": 2},
     "memory": {
         "total_bytes": 16 << 30,
@@ -115,7 +120,7 @@ def test_the_verb_prints_json_without_loading_torch():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environ, check=True)
     assert "verysecret" not in done.stdout
     facts = json.loads(done.stdout)
-    assert facts["schema"] == "paceline.env/1"
+    assert facts["schema"] == "paceline.env/2"
     assert set(facts) == {"schema", *SECTIONS}
     assert facts["variables"]["NCCL_DEBUG"] == "INFO"
     assert all(

@@ -16,7 +16,7 @@ def elsewhere(tmp_path, monkeypatch):
 @pytest.mark.parametrize("argv", [["--json", "ps"], ["ps", "--json"], ["--color", "never", "--json", "ps"]])
 def test_json_may_stand_before_the_verb(argv, capsys):
     assert main(argv) == 0
-    assert json.loads(capsys.readouterr().out)["schema"] == "paceline.ps/1"
+    assert json.loads(capsys.readouterr().out)["schema"] == "paceline.ps/2"
 
 
 @pytest.mark.parametrize("argv", [["--json", "why", "r-zzzzzz"], ["why", "r-zzzzzz", "--json"]])
@@ -102,7 +102,7 @@ def runs(recording):
 
 def test_ps_shows_runs_of_one_status_below_a_directory(runs, capsys):
     assert main(["ps", "--json", "--status", "failed", "--run-dir", str(runs)]) == 0
-    assert [one["run"] for one in json.loads(capsys.readouterr().out)["runs"]] == ["r-000002"]
+    assert [one["run_id"] for one in json.loads(capsys.readouterr().out)["runs"]] == ["r-000002"]
 
 
 @pytest.mark.parametrize(

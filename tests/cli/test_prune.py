@@ -62,9 +62,9 @@ def test_old_runs_go_with_their_entries_in_the_index_and_young_ones_stay(ended, 
     ended("r-000002", 2)
     assert main(["prune", "--older-than", "30d", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert answer["schema"] == "paceline.prune/1" and answer["deleted"] is True
+    assert answer["schema"] == "paceline.prune/2" and answer["deleted"] is True
     (run,) = answer["runs"]
-    assert run["run"] == "r-000001" and run["size_bytes"] > 0 and 39 * DAY < run["age_seconds"] < 41 * DAY
+    assert run["run_id"] == "r-000001" and run["size_bytes"] > 0 and 39 * DAY < run["age_seconds"] < 41 * DAY
     assert left(runs) == ["r-000002"]
     assert [path.name for path in index_folder().iterdir()] == ["r-000002.json"]
 

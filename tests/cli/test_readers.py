@@ -47,8 +47,8 @@ def test_ps_lists_the_runs_of_this_directory_and_those_started_elsewhere(
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     listed = answer(capsys, "ps", "--json")
-    assert listed["schema"] == "paceline.ps/1"
-    assert [(run["run"], run["status"], run["step"]) for run in listed["runs"]] == [("r-aaaaaa", "Completed", 10)]
+    assert listed["schema"] == "paceline.ps/2"
+    assert [(run["run_id"], run["status"], run["step"]) for run in listed["runs"]] == [("r-aaaaaa", "Completed", 10)]
 
 
 def test_ps_shows_a_run_whose_agent_died_as_failed(recording, capsys):
@@ -85,7 +85,7 @@ def test_an_old_run_that_lasts_is_never_left_out(recording, capsys):
     for number in range(22):
         recording(f"r-{number:06}").identity(started_ns=number + 2, agent_pid=4_194_305)
     runs = answer(capsys, "ps", "--json")["runs"]
-    assert runs[-1]["run"] == "r-oldest"
+    assert runs[-1]["run_id"] == "r-oldest"
     assert runs[-1]["status"] == "InProgress"
 
 
@@ -149,8 +149,8 @@ def test_logs_for_a_program_name_their_rank_and_stream(done, capsys):
     main(["logs", "--rank", "1", "--stderr", "--json"])
     line = json.loads(capsys.readouterr().out)
     assert line == {
-        "schema": "paceline.logs/1",
-        "run": "r-aaaaaa",
+        "schema": "paceline.logs/2",
+        "run_id": "r-aaaaaa",
         "host": "algo-2",
         "attempt": 0,
         "rank": 1,
@@ -241,7 +241,7 @@ def test_top_of_a_run_that_is_over_prints_one_line_into_a_file(done, capsys):
 
 def test_top_for_a_program(done, capsys):
     picture = answer(capsys, "top", "--json")
-    assert (picture["schema"], picture["step"], picture["ranks_wanted"]) == ("paceline.top/1", 10, 2)
+    assert (picture["schema"], picture["step"], picture["ranks_wanted"]) == ("paceline.top/2", 10, 2)
     assert "telemetry of algo-1: none in this recording" in picture["not_judged"]
 
 
@@ -257,9 +257,9 @@ def test_an_interval_that_nobody_can_wait_for_is_refused(done, interval, capsys)
 def test_a_run_that_is_over_needs_no_stop(done, capsys):
     told = answer(capsys, "stop", "--json")
     assert told == {
-        "schema": "paceline.stop/1",
-        "run": "r-aaaaaa",
-        "asked": False,
+        "schema": "paceline.stop/2",
+        "run_id": "r-aaaaaa",
+        "accepted": False,
         "now": False,
         "ended": True,
         "status": "Completed",

@@ -98,8 +98,8 @@ def test_an_ended_run_shows_the_last_look_of_its_last_attempt(recording, capsys)
     made.finish(code=1, status="Failed")
     assert main(["stack", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert [(one["rank"], one["stacks"][0]["frames"][0]["line"]) for one in facts["looks"]] == [(0, 3), (1, 2)]
-    assert facts["lasts"] is False
+    assert [(one["rank"], one["stacks"][0]["frames"][0]["line"]) for one in facts["snapshots"]] == [(0, 3), (1, 2)]
+    assert facts["ended"] is True
 
 
 def test_a_run_without_a_look_and_ranks_that_are_none(recording, capsys):

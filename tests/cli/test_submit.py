@@ -93,14 +93,19 @@ def test_a_job_that_is_refused_leaves_nothing(project, capsys):
 def test_the_verbs_work_on_a_job_that_no_agent_has_recorded(capsys):
     states = ["--option", "states=Pending,Pending,Training,Training"]
     assert main(["submit", "--engine", "fake", *states, "--json", "train.py"]) == 0
-    run = json.loads(capsys.readouterr().out)["run"]
+    run = json.loads(capsys.readouterr().out)["run_id"]
     assert main(["ps", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["runs"][0]
-    assert (listed["run"], listed["name"], listed["engine"], listed["status"]) == (run, "train", "fake", "InProgress")
+    assert (listed["run_id"], listed["name"], listed["engine"], listed["status"]) == (
+        run,
+        "train",
+        "fake",
+        "InProgress",
+    )
     assert main(["logs", run]) == 0
     assert capsys.readouterr().out == "look 0\nlook 1\nlook 2\n"
     assert main(["stop", run, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["asked"] is True
+    assert json.loads(capsys.readouterr().out)["accepted"] is True
     assert main(["ps", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["runs"][0]
     assert (listed["status"], listed["exit_code"]) == ("Stopped", 143)

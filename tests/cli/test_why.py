@@ -69,20 +69,25 @@ def test_a_healthy_run_has_nothing_found(done, capsys):
     assert main(["why"]) == 0
     assert "nothing found; 2 ranks, 10 steps on 1 host" in capsys.readouterr().out
     said = answer(capsys, "r-aaaaaa")
-    assert (said["schema"], said["run"], said["state"], said["findings"]) == ("paceline.why/1", "r-aaaaaa", "done", [])
+    assert (said["schema"], said["run_id"], said["status"], said["findings"]) == (
+        "paceline.why/2",
+        "r-aaaaaa",
+        "Completed",
+        [],
+    )
 
 
 def test_a_failed_run_gives_findings_with_every_key(raised, capsys):
     said = answer(capsys)
     keys = ("code", "title", "level", "ranks", "hosts", "confidence", "since_step", "detected_after_seconds")
-    assert said["state"] == "failed"
+    assert said["status"] == "Failed"
     assert all(set(found) == {*keys, "saw", "ruled_out", "next"} for found in said["findings"])
 
 
 def test_a_copied_directory_is_read_where_it_lies(done, tmp_path, capsys):
     copy = shutil.copytree(done.path, tmp_path / "elsewhere" / "copy")
     shutil.rmtree(done.path)
-    assert answer(capsys, copy)["run"] == "r-aaaaaa"
+    assert answer(capsys, copy)["run_id"] == "r-aaaaaa"
 
 
 def test_several_directories_of_one_run_are_read_together(done, tmp_path, capsys):
@@ -100,7 +105,7 @@ def test_directories_of_two_runs_are_not_judged_as_one(done, raised, capsys):
 
 def test_another_hosts_directory_alone_does_not_say_that_the_run_runs(done, tmp_path, capsys):
     shutil.move(done.path / "hosts", tmp_path / "other" / "hosts")
-    assert answer(capsys, tmp_path / "other")["state"] == "unknown"
+    assert answer(capsys, tmp_path / "other")["status"] is None
 
 
 def test_a_segment_that_is_cut_off_is_named_and_the_rest_judged(done, capsys):
@@ -150,7 +155,7 @@ def test_fail_on_any_is_quiet_about_a_healthy_run(done):
 def test_a_log_is_judged_without_a_recording(tmp_path, capsys):
     (tmp_path / "slurm.out").write_text(OOM)
     said = answer(capsys, "--log", "slurm.out")
-    assert (said["run"], said["state"], said["findings"][0]["code"]) == (None, "log", "C02")
+    assert (said["run_id"], said["status"], said["findings"][0]["code"]) == (None, None, "C02")
     main(["why", "--log", "slurm.out"])
     assert "read 1 log, 1 line" in capsys.readouterr().out
 

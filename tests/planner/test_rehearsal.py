@@ -24,8 +24,8 @@ def tried(devices, seconds, *, hosts=1, room=CPUS):
     measurement = Measurement(hosts=hosts, devices=devices, step_seconds=seconds, source="run r-1")
     return RehearsedSize(
         measurement=measurement,
-        run="r-1",
-        steps=30,
+        run_id="r-1",
+        step_count=30,
         mean_step_seconds=seconds,
         compute_seconds=seconds,
         crowding=crowding(devices, room),

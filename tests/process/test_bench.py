@@ -71,7 +71,7 @@ def test_hosts_are_measured_pair_by_pair(paceline):
         ("algo-1", "algo-3"),
         ("algo-2", "algo-3"),
     ]
-    assert all(one["bandwidth"] > 0 and one["latency_us"] > 0 for one in facts["pairs"])
+    assert all(one["gb_per_second"] > 0 and one["latency_seconds"] > 0 for one in facts["pairs"])
     assert facts["slow"] is not None and paceline.left() == []
 
 
@@ -98,8 +98,8 @@ def test_strategies_are_compared_on_a_script_and_one_that_fails_has_its_reason(p
     assert done.code == 0, done.err
     facts = json.loads((paceline.directory / "out.json").read_text())
     plain, ring = facts["strategies"]
-    assert plain["steps"] == 5 and plain["step_ms"] > 0 and plain["times_plain"] == 1.0
-    assert ring["gradients"] == "ring" and (ring["step_ms"] or ring["failure"])
+    assert plain["step_count"] == 5 and plain["step_seconds"] > 0 and plain["times_plain"] == 1.0
+    assert ring["gradients"] == "ring" and (ring["step_seconds"] or ring["failure"])
     assert "GRADIENTS" in done.out and "take  " in done.out and paceline.left() == []
 
 

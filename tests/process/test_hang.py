@@ -26,7 +26,7 @@ def test_a_stall_is_said_and_the_job_left_running_until_it_is_stopped(paceline, 
     job.until(lambda: "stall[N01]" in job.err)
     (run,) = (paceline.directory / ".paceline" / "runs").iterdir()
     answer = json.loads(paceline.run("why", run.name, "--json").out)
-    assert answer["state"] == "running"
+    assert answer["status"] == "InProgress"
     assert [(found["code"], found["ranks"]) for found in answer["findings"]] == [("N01", [1])]
     assert "n01_asleep.py" in paceline.run("stack", run.name, "--diff").out
     paceline.run("stop", run.name, "--now")

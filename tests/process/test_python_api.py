@@ -65,7 +65,7 @@ def test_a_script_runs_and_its_answers_are_values(project, capsys):
     assert str(run.logs(rank=1)).startswith("1 | rank 1")
     assert run.evidence().run.id == run.id
     why = run.why()
-    assert (why.state, why.findings, why.facts()["schema"]) == ("done", (), "paceline.why/1")
+    assert (why.state, why.findings, why.facts()["schema"]) == ("done", (), "paceline.why/2")
     assert run.id in str(why) and "<pre>" in why._repr_html_()
 
 

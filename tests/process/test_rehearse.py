@@ -48,7 +48,7 @@ def test_two_sizes_are_measured_and_larger_ones_predicted(paceline):
     assert done.code == 0, done.err
     answer = json.loads(done.out)
     assert [size["measurement"]["devices"] for size in answer["sizes"]] == [1, 2]
-    assert all(size["steps"] >= 5 and size["measurement"]["step_seconds"] > 0 for size in answer["sizes"])
+    assert all(size["step_count"] >= 5 and size["measurement"]["step_seconds"] > 0 for size in answer["sizes"])
     assert [(one["devices"], one["tier"]) for one in answer["predictions"]] == [(4, 2), (8, 2)]
     assert len(answer["probe"]["points"]) > 10 and answer["probe"]["ranks"] == 2
     assert answer["script_hash"] and rehearsal_of(paceline)["sizes"] == answer["sizes"]
@@ -61,7 +61,7 @@ def test_a_script_that_ends_by_itself_is_measured_as_far_as_it_went(paceline):
     script = paceline.script("alone.py", ALONE)
     done = paceline.run("rehearse", "--json", "--sizes", "1", script, "12")
     assert done.code == 0, done.err
-    assert json.loads(done.out)["sizes"][0]["steps"] == 7
+    assert json.loads(done.out)["sizes"][0]["step_count"] == 7
 
 
 def test_a_script_that_fails_at_a_size_is_said_with_its_reason_and_the_sizes_before_it_are_kept(paceline):

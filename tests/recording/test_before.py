@@ -1,6 +1,7 @@
 """Recordings that an earlier version wrote are read as that version read them.
 
-data/before has two of them, a crash and a confirmed hang, and what `why`, `top` and `stack` with --json and `logs` said of each.
+data/before has two of them, a crash and a confirmed hang, and what `why`, `top` and `stack` with --json and `logs` said of each, in the
+names that keys have today.
 """
 
 import json

@@ -144,7 +144,7 @@ def test_run_json_says_which_process_on_which_machine_leads_the_run(recording):
     made = recording()
     made.identity()
     document = json.loads(made.directory.run_file.read_text())
-    assert document["schema"] == "paceline.run/1"
+    assert document["schema"] == "paceline.run/2" and document["run_id"] == made.path.name
     assert document["agent_pid"] == os.getpid()
     assert document["machine"] == os.uname().nodename
     assert document["agent_start_ticks"] > 0

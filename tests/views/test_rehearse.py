@@ -17,7 +17,12 @@ def tried(devices, seconds, crowding=1.0, exchange=0.0):
         hosts=1, devices=devices, step_seconds=seconds, exposed_communication_seconds=exchange, loading_seconds=None
     )
     return RehearsedSize(
-        measurement=measured, run="r-1", steps=30, mean_step_seconds=seconds, compute_seconds=None, crowding=crowding
+        measurement=measured,
+        run_id="r-1",
+        step_count=30,
+        mean_step_seconds=seconds,
+        compute_seconds=None,
+        crowding=crowding,
     )
 
 
@@ -48,8 +53,8 @@ def test_what_is_not_known_is_no_zero():
 
 def test_the_program_gets_the_file_and_the_predictions():
     facts = rehearsal_json(REHEARSAL, predict(REHEARSAL, [(1, 8)]), "rehearsal.json")
-    assert facts["schema"] == "paceline.rehearsal/1" and facts["file"] == "rehearsal.json"
-    assert facts["predictions"][0]["devices"] == 8 and facts["predictions"][0]["here_ms"] > 0
+    assert facts["schema"] == "paceline.rehearsal/2" and facts["file"] == "rehearsal.json"
+    assert facts["predictions"][0]["devices"] == 8 and facts["predictions"][0]["here_seconds"] > 0
 
 
 def comparison(measured_seconds=0.150):
@@ -88,7 +93,7 @@ def test_what_explains_most_comes_first_with_its_share():
     assert "most of it, 80% of the difference: waiting for data takes 40.0 ms (more workers)" in text
     assert "20% of the difference: computing" in text
     assert "start-up took 6.0 s" in text and "not judged" in text
-    assert against_facts(comparison())["reasons"][0]["ms"] == 40.0
+    assert against_facts(comparison())["reasons"][0]["seconds"] == 0.04
 
 
 def test_noise_is_not_explained():

@@ -47,12 +47,12 @@ def test_a_pause_between_two_looks_shows_the_step_without_a_time():
 
 def test_the_line_for_a_file():
     assert plain_line(NOW, T_NS) == (
-        "2026-11-18T11:06:40Z paceline step=1214 step_ms=412 data_pct=2 comm_exposed_pct=4 ranks=8/8 spread=1.03"
+        "2026-11-18T11:06:40Z paceline step=1214 step_ms=412 loading_pct=2 exposed_communication_pct=4 ranks=8/8 spread=1.03"
     )
 
 
 def test_a_file_has_the_same_keys_when_nothing_is_known():
     assert plain_line(Pace(ranks_here=0), T_NS, doing="waiting for algo-2") == (
-        "2026-11-18T11:06:40Z paceline step=- step_ms=- data_pct=- comm_exposed_pct=- ranks=0/- spread=- "
+        "2026-11-18T11:06:40Z paceline step=- step_ms=- loading_pct=- exposed_communication_pct=- ranks=0/- spread=- "
         "doing=waiting_for_algo-2"
     )

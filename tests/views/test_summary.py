@@ -135,7 +135,7 @@ def test_a_rank_that_others_wait_for_is_named(done):
     assert lines[3] == "  slowest     rank 3 on node05: the others wait 90.0 ms to 110 ms of each step of 400 ms"
     facts = summary_facts(replace(done, events=(tempo(LATE),)))["slowest"]
     assert (facts["ranks"], facts["hosts"], facts["waited_seconds_low"]) == ([3], ["node05"], 0.09)
-    assert (facts["host"], facts["rank"]) == ("node05", 3) and "times_median" in facts
+    assert (facts["host"], facts["rank"]) == ("node05", 3) and "spread" in facts
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_the_headline_is_the_median_of_steady_steps(done):
 
     long = replace(done, ranks=(stepping(18.0, *[1.0] * 4, *[0.05] * 20, 3.0),))
     assert summary_text(long).splitlines()[0].endswith("26 steps  50.0 ms/step")
-    assert (summary_facts(long)["steady_step_seconds"], summary_facts(long)["steady_step_count"]) == (0.05, 21)
+    assert (summary_facts(long)["step_seconds"], summary_facts(long)["steady_step_count"]) == (0.05, 21)
     # Too few after the warm-up: all but the first. Of one step nobody knows what the others would take.
     few = replace(done, ranks=(stepping(18.0, 0.05, 0.05, 0.05),))
     assert summary_text(few).splitlines()[0].endswith("4 steps  50.0 ms/step")
@@ -239,5 +239,5 @@ def test_no_line_of_it_is_longer_than_the_width(done):
 
 def test_a_program_gets_seconds_and_null_for_what_is_unknown(done):
     facts = summary_facts(replace(done, ranks=()))
-    assert facts["schema"] == "paceline.summary/1"
-    assert (facts["wall_seconds"], facts["data_seconds"], facts["slowest"]) == (430.0, None, None)
+    assert facts["schema"] == "paceline.summary/2"
+    assert (facts["wall_seconds"], facts["loading_seconds"], facts["slowest"]) == (430.0, None, None)

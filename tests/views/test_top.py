@@ -164,7 +164,7 @@ def test_of_a_run_that_is_over_the_picture_has_mean_and_peak(lasting):
 
 def test_a_program_gets_null_for_what_is_unknown(lasting):
     facts = top_facts(lasting, pace(lasting.ranks), host_loads(lasting.hosts, TELEMETRY), now_ns=NOW)
-    assert facts["schema"] == "paceline.top/1"
+    assert facts["schema"] == "paceline.top/2"
     assert facts["hosts"][1]["cpu_fraction"] is None
     assert facts["hosts"][0]["network_in_bytes_per_second"] == 1_200_000.0
     assert facts["wall_seconds"] == 100.0

@@ -122,8 +122,8 @@ def test_a_stall_that_is_none_any_more_is_told_with_the_reason_to_people_and_pro
     diagnosis = Diagnosis(findings=tuple(replace(ASLEEP, code=code, level=Level.CRASH) for code in now))
     text = why_text(diagnosis, seen, WhyPage(width=200))
     assert "earlier   45 s into the run: N01 rank asleep" in text and f"; {because}" in text
-    (plain,) = why_json(diagnosis, "r-7f3a91", "failed", earlier(diagnosis, seen))["earlier"]
-    assert (plain["code"], plain["attempt"], plain["after_seconds"], plain["because"]) == ("N01", 0, 45.0, because)
+    (plain,) = why_json(diagnosis, seen.run, earlier(diagnosis, seen))["earlier"]
+    assert (plain["code"], plain["attempt"], plain["after_seconds"], plain["reason"]) == ("N01", 0, 45.0, because)
     again = Diagnosis(findings=(ASLEEP,))
     assert not list(earlier(again, seen))
 
@@ -170,11 +170,14 @@ def test_an_ended_run_without_a_word_of_its_agent_is_dead():
 
 
 def test_the_object_for_a_program(case):
-    said = why_json(Diagnosis(findings=(ASLEEP,), not_judged=("x",)), "r-7f3a91", "running")
+    said = why_json(Diagnosis(findings=(ASLEEP,), not_judged=("x",)), case.run)
     assert json.loads(json.dumps(said)) == {
-        "schema": "paceline.why/1",
-        "run": "r-7f3a91",
-        "state": "running",
+        "schema": "paceline.why/2",
+        "run_id": "r-7f3a91",
+        "status": "InProgress",
+        "secondary_status": "Training",
+        "exit_code": None,
+        "finished_ns": None,
         "findings": [
             {
                 "code": "N01",
@@ -311,8 +314,8 @@ def test_what_was_over_or_belongs_to_an_earlier_attempt_is_no_cause_of_the_end()
 
 def test_slow_is_a_cause_of_a_time_out_only():
     late = ended(Status.STOPPED, cause(SLOW), secondary_status=SecondaryStatus.MAX_RUNTIME_EXCEEDED)
-    assert summary_facts(late)["causes"][0]["code"] == "S05"
-    assert not summary_facts(ended(Status.FAILED, cause(SLOW)))["causes"]
+    assert summary_facts(late)["findings"][0]["code"] == "S05"
+    assert not summary_facts(ended(Status.FAILED, cause(SLOW)))["findings"]
 
 
 def test_the_last_word_on_a_cause_counts():

@@ -3,6 +3,8 @@
 import argparse
 import json
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 from paceline.cli.option import Option, Verb
 from paceline.cli.terminal import ascii_only, room, use_color
@@ -11,6 +13,7 @@ from paceline.rules import page_of, pages
 from paceline.spelling import nearest
 from paceline.views.page import code_list, page_sections, page_text
 
+SCHEMA = "paceline.explain/1"
 VERB = Verb(
     "explain",
     __doc__ or "",
@@ -26,8 +29,7 @@ def run(args: argparse.Namespace) -> int:
     if args.code is None:
         known = pages()
         if args.json:
-            codes = {code: page_sections(known[code])["title"] for code in sorted(known)}
-            print(json.dumps({"schema": "paceline.explain/1", "codes": codes}))
+            print(json.dumps(codes_facts(known)))
         else:
             print(code_list(known, width=room(sys.stdout), ascii_only=ascii_only(sys.stdout)))
         return 0
@@ -42,7 +44,18 @@ def run(args: argparse.Namespace) -> int:
             next=f"paceline explain {near}" if near else "paceline explain",
         )
     if args.json:
-        print(json.dumps({"schema": "paceline.explain/1", "code": code, **page_sections(page)}))
+        print(json.dumps(page_facts(code, page)))
     else:
         print(page_text(code, page, color=use_color(args.color, sys.stdout)))
     return 0
+
+
+def codes_facts(pages: Mapping[str, str]) -> dict[str, Any]:
+    """Every code with the title of its page, for a program."""
+    codes = {code: page_sections(pages[code])["title"] for code in sorted(pages)}
+    return {"schema": SCHEMA, "codes": codes}
+
+
+def page_facts(code: str, page: str) -> dict[str, Any]:
+    """One page for a program."""
+    return {"schema": SCHEMA, "code": code, **page_sections(page)}

@@ -66,8 +66,7 @@ VERB = Verb(
 It speaks AWS's own protocol. Ctrl-C ends every job. What is served and how a job runs is in
 [sagemaker.md](sagemaker.md#sagemaker-local).""",
     notes="""\
-`--json` prints `{"url": ..., "directory": ..., "credentials": ..., "s3_endpoint": ..., "opt_ml": ...}` once it
-listens.""",
+`--json` prints `paceline.listening/1` once it listens: [its keys](schemas.md#pacelinelistening1).""",
 )
 
 
@@ -119,18 +118,23 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def listening_facts(url: str, directory: Path, config: Any) -> dict[str, Any]:
+    """Where the server listens, for a program. `config`: its ServerConfig."""
+    return {
+        "schema": "paceline.listening/1",
+        "url": url,
+        "directory": str(directory),
+        "credentials": None if url.startswith("unix:") else str(directory / CREDENTIALS_FILE),
+        "s3_endpoint": config.s3_endpoint or None,
+        "opt_ml": config.opt_ml,
+    }
+
+
 def _tell(url: str, directory: Path, config: Any, unknown: str | None, *, json_wanted: bool) -> None:
     has_key = not url.startswith("unix:")
     credentials = str(directory / CREDENTIALS_FILE)
     if json_wanted:
-        facts = {
-            "url": url,
-            "directory": str(directory),
-            "credentials": credentials if has_key else None,
-            "s3_endpoint": config.s3_endpoint or None,
-            "opt_ml": config.opt_ml,
-        }
-        print(json.dumps(facts), flush=True)
+        print(json.dumps(listening_facts(url, directory, config)), flush=True)
         return
     hosts = "/opt/ml of their own" if config.opt_ml else f"SAGEMAKER_BASE_DIR instead of /opt/ml ({config.refused})"
     told = (

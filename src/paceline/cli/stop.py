@@ -6,6 +6,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from paceline.cli.option import RUN, Option, Verb
 from paceline.errors import UsageError
@@ -61,14 +62,7 @@ class Stopped:
 def run(args: argparse.Namespace) -> int:
     found = stopped(_found(args.run, args.run_dir), now=args.now)
     if args.json:
-        facts = {
-            "schema": "paceline.stop/1",
-            "run": found.run_id,
-            "asked": found.asked,
-            "now": args.now,
-            "ended": found.ended,
-        }
-        print(json.dumps({**facts, "status": str(found.status), "exit_code": found.exit_code}))
+        print(json.dumps(stop_facts(found, now=args.now)))
     elif found.ended:
         code = "" if found.exit_code is None else f", exit {found.exit_code}"
         print(f"{found.run_id} has already ended: {found.status}{code}", file=sys.stderr)
@@ -77,6 +71,19 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(f"{found.run_id} did not accept it: {found.how}", file=sys.stderr)
     return 0 if found.ended or found.asked else 1
+
+
+def stop_facts(found: Stopped, *, now: bool) -> dict[str, Any]:
+    """The answer for a program. `now`: it was to end without grace."""
+    return {
+        "schema": "paceline.stop/2",
+        "run_id": found.run_id,
+        "accepted": found.asked,
+        "now": now,
+        "ended": found.ended,
+        "status": str(found.status),
+        "exit_code": found.exit_code,
+    }
 
 
 def stopped(path: Path, *, now: bool) -> Stopped:

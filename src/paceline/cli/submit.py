@@ -193,13 +193,15 @@ def _packaged(job: Submission, directory: Path, run_dir: Path, ignore: Sequence[
 
 
 def _taken(job: Submission, engine: str, run_dir: Path) -> Taken:
-    taken = Taken(run=job.run_id, engine=engine, hosts=job.hosts, ranks=job.ranks_per_host, directory=str(run_dir))
+    taken = Taken(
+        run_id=job.run_id, engine=engine, hosts=job.hosts, ranks_per_host=job.ranks_per_host, directory=str(run_dir)
+    )
     if job.package is None:
         return taken
     return replace(
         taken,
         code_directory=job.package.directory,
-        code_files=job.package.file_count,
+        code_file_count=job.package.file_count,
         code_bytes=job.package.size_bytes,
         commit=job.package.commit,
         dirty=job.package.dirty,

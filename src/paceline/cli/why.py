@@ -57,12 +57,9 @@ The answer has the state of the job, each finding in four parts with how sure it
 job may still run, may have ended, or may have lost its agent. It is read here, or from copied run directories. How
 causes are found is in [diagnosis.md](diagnosis.md).""",
     notes="""\
-`--json` prints `{"schema": "paceline.why/1", "run", "state", "findings": [...], "earlier": [...], "not_judged":
-[...]}`. `state` is `running`, `done`, `failed`, `stopped`, `dead` (the agent is gone and said nothing), `unknown`
-(another host's directory alone does not say it) or `log`. A finding has `code`, `title`, `level`, `ranks`, `hosts`,
-`confidence`, `since_step`, `detected_after_seconds`, `saw`, `ruled_out` and `next`. `earlier` has findings that were
-told while the job ran and are none now, each with `attempt`, `after_seconds` into the run (null where not known), and
-`because`, the reason (`""` of an earlier attempt).""",
+`--json` prints `paceline.why/2`: [its keys](schemas.md#pacelinewhy2). `status` is `Failed` and `finished_ns` is null if
+the agent is gone and said nothing. `status` is null if another host's directory alone does not say it, and of plain
+logs. `earlier` has findings that were told while the job ran and are none now.""",
 )
 
 
@@ -119,18 +116,14 @@ def judge_run(directories: Sequence[Path], *, now_ns: int) -> tuple[Case, Diagno
 
 def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:
     from paceline.recording.runs import at_path, find_run, of_one_run
-    from paceline.views.why import WhyPage, earlier, state_of, why_json, why_text
+    from paceline.views.why import WhyPage, earlier, why_json, why_text
 
     first = find_run(text := args.runs[0] if args.runs else None)
     say_where(first, text)
     directories = of_one_run([first, *(at_path(Path(text)) for text in (*args.runs[1:], *args.directories))])
     case, diagnosis, found = judge_run(directories, now_ns=time.time_ns())
     if args.json:
-        print(
-            json.dumps(
-                why_json(diagnosis, case.run.id, state_of(case.run), earlier(diagnosis, case), totals(case.events))
-            )
-        )
+        print(json.dumps(why_json(diagnosis, case.run, earlier(diagnosis, case), totals(case.events))))
     else:
         page = WhyPage(
             width=room(sys.stdout),

@@ -51,7 +51,7 @@ def answer_logs(args: argparse.Namespace) -> Sequence[CauseFinding]:
             dumps.append(part)
     diagnosis = judge_logs(logs, dumps, {cause.code: cause.title for cause in all_causes()})
     if args.json:
-        print(json.dumps(why_json(diagnosis, None, "log")))
+        print(json.dumps(why_json(diagnosis, None)))
     else:
         page = WhyPage(
             width=room(sys.stdout), color=use_color(args.color, sys.stdout), ascii_only=ascii_only(sys.stdout)

@@ -298,7 +298,7 @@ def _host_agent(
         extra_environment=config.setup.environment,
     )
     directory.host(name).mkdir(parents=True, exist_ok=True)
-    write_json(directory.host_file(name), {"schema": "paceline.host/1", "host": name, **_this_host()})
+    write_json(directory.host_file(name), host_document(name))
     return HostAgent(
         job=replace(job, host_name=name),
         identity=identity,
@@ -312,15 +312,18 @@ def _host_agent(
     )
 
 
-def _this_host() -> dict[str, Any]:
+def host_document(name: str) -> dict[str, Any]:
+    """The content of host.json. `name`: the host's name in the job."""
     uname = os.uname()
     return {
+        "schema": "paceline.host/2",
+        "host": name,
         "machine": uname.nodename,
         "kernel": uname.release,
         "cpu_count": os.cpu_count(),
         "agent_pid": os.getpid(),
         "paceline_version": __version__,
-        "python": sys.version.split()[0],
+        "python_version": sys.version.split()[0],
     }
 
 

@@ -188,7 +188,7 @@ def room_here(wanted: RehearsalSpec, environ: Mapping[str, str]) -> tuple[Slots,
     room = Slots(
         cpus=cpus,
         devices=count or 0,
-        device=names.pop() if count and len(names) == 1 else None,
+        accelerator=names.pop() if count and len(names) == 1 else None,
         threads=int(threads) if threads.isdigit() and int(threads) else 1,
     )
     return room, inherited, assumed
@@ -197,8 +197,8 @@ def room_here(wanted: RehearsalSpec, environ: Mapping[str, str]) -> tuple[Slots,
 def _tried(seen: ObservedRun, crowded: float) -> RehearsedSize:
     return RehearsedSize(
         measurement=seen.measurement,
-        run=seen.run,
-        steps=seen.steps,
+        run_id=seen.run,
+        step_count=seen.steps,
         mean_step_seconds=seen.mean_step_seconds,
         compute_seconds=seen.compute_seconds,
         startup_seconds=seen.startup_seconds,

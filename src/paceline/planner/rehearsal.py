@@ -1,6 +1,6 @@
 """A job that was run at a few sizes: the measurements, and predictions for larger sizes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,11 @@ from paceline.planner.machines import Machines
 from paceline.planner.step_time import step_time
 from paceline.planner.workload import Measurement, Workload
 
-SCHEMA = "paceline.rehearsal/1"
+SCHEMA = "paceline.rehearsal/2"
+# Keys that have another name since.
+_BEFORE = "paceline.rehearsal/1"
+_RENAMED_IN_A_SIZE = {"run": "run_id", "steps": "step_count"}
+_RENAMED_IN_ROOM = {"device": "accelerator"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +29,7 @@ class Slots:
     """CPUs that this user may use, at most the control group's quota."""
     devices: int | None = None
     """Number of devices; 0: the ranks computed on CPUs; None: not known."""
-    device: str | None = None
+    accelerator: str | None = None
     """Name of the accelerator."""
     threads: int = 1
     """Threads of a rank, OMP_NUM_THREADS."""
@@ -37,9 +41,9 @@ class RehearsedSize:
 
     measurement: Measurement
     """Its step, with hosts and devices."""
-    run: str
+    run_id: str
     """Its recording."""
-    steps: int
+    step_count: int
     """Steps that were measured."""
     mean_step_seconds: float
     """Mean of all steps."""
@@ -139,7 +143,7 @@ def predict(rehearsal: Rehearsal, shapes: Iterable[tuple[int, int]]) -> tuple[Pr
     smallest = min(measurements, key=lambda one: one.devices)
     # 1, or where every size was crowded already, by how much the one was that the prediction starts from.
     already = min(crowding(one.devices, rehearsal.room) for one in measurements)
-    device = Accelerator(name=rehearsal.room.device) if rehearsal.room.device else None
+    device = Accelerator(name=rehearsal.room.accelerator) if rehearsal.room.accelerator else None
     among_hosts = rehearsal.probe is not None and rehearsal.probe.hosts > 1
     found = []
     for hosts, per_host in shapes:
@@ -180,22 +184,37 @@ def to_plain(rehearsal: Rehearsal) -> dict[str, Any]:
 
 
 def from_plain(plain: Any) -> Rehearsal:
-    """The rehearsal that `to_plain` wrote; keys of a later version are ignored.
+    """The rehearsal that `to_plain` wrote, in this schema or the one before; keys of a later version are ignored.
 
     Raises:  ValueError: it is no rehearsal, says which part
     Holds:   from_plain(to_plain(rehearsal)) == rehearsal
     """
-    if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
+    if not isinstance(plain, dict) or plain.get("schema") not in (SCHEMA, _BEFORE):
         raise ValueError(
             f"schema is {plain.get('schema')!r}, not {SCHEMA}" if isinstance(plain, dict) else "not an object"
         )
     try:
-        rehearsal = msgspec.convert({name: value for name, value in plain.items() if value is not None}, Rehearsal)
+        known = _of_before(plain) if plain["schema"] == _BEFORE else plain
+        rehearsal = msgspec.convert({name: value for name, value in known.items() if value is not None}, Rehearsal)
     except msgspec.ValidationError as error:
         raise ValueError(f"a part of it has another form: {error}") from None
     for one in rehearsal.sizes:
         _check(one)
     return rehearsal
+
+
+def _of_before(plain: dict[str, Any]) -> dict[str, Any]:
+    """The same with the names of today; what has another form stays, and is refused by its reader."""
+    sizes = plain.get("sizes")
+    return {
+        **plain,
+        "sizes": [_renamed(one, _RENAMED_IN_A_SIZE) for one in sizes] if isinstance(sizes, list) else sizes,
+        "room": _renamed(plain.get("room"), _RENAMED_IN_ROOM),
+    }
+
+
+def _renamed(plain: Any, names: Mapping[str, str]) -> Any:
+    return {names.get(name, name): value for name, value in plain.items()} if isinstance(plain, dict) else plain
 
 
 def _check(one: RehearsedSize) -> None:

@@ -104,7 +104,7 @@ def read_system() -> dict[str, Any]:
     return {
         "os": parse_os_release(_read("/etc/os-release")),
         "kernel": platform.release(),
-        "machine": platform.machine(),
+        "architecture": platform.machine(),
         "libc": libc.strip() or None,
     }
 

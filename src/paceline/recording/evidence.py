@@ -14,7 +14,7 @@ from paceline.recording.jsonl import read_json_lines
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.liveness import agent_gone, can_be_seen
 from paceline.recording.rank_sets import spell_ranks
-from paceline.recording.runs import find_run, read_document
+from paceline.recording.runs import find_run, id_in, read_document
 from paceline.recording.segments import from_progress, rank_records, segments
 from paceline.recording.shipped import with_own_file
 from paceline.spelling import plural
@@ -154,7 +154,7 @@ def _run_from(document: dict[str, Any], directory: RunDirectory) -> Run:
     command = document.get("command")
     wanted = document.get("hosts_wanted")
     return Run(
-        id=_text(document, "id") or directory.path.resolve().name,
+        id=id_in(document) or directory.path.resolve().name,
         name=_text(document, "name") or "",
         # Where it was found, not where it was written: recordings are copied.
         directory=str(directory.path),

@@ -22,7 +22,8 @@ from paceline.recording.writer import write_json
 from paceline.spelling import nearest
 from paceline.user_folders import user_state_folder
 
-RUN_SCHEMA = "paceline.run/1"
+RUN_SCHEMA = "paceline.run/2"
+KNOWN_RUN_SCHEMA = "paceline.known_run/1"
 PRIVATE = 0o700
 # The folder of the short runs that `paceline rehearse` makes, beside the folder of the runs.
 REHEARSALS = "rehearsals"
@@ -131,7 +132,7 @@ def write_run(run: Run) -> None:
     pid = run.agent_pid or os.getpid()
     document = {
         "schema": RUN_SCHEMA,
-        "id": run.id,
+        "run_id": run.id,
         "name": run.name,
         "command": list(run.command),
         "started_ns": run.started_ns,
@@ -157,7 +158,10 @@ def register(run_id: str, directory: Path, index: Path | None = None) -> str | N
     try:
         folder = index or index_folder()
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / f"{run_id}.json", {"id": run_id, "directory": str(directory.resolve())})
+        write_json(
+            folder / f"{run_id}.json",
+            {"schema": KNOWN_RUN_SCHEMA, "run_id": run_id, "directory": str(directory.resolve())},
+        )
         _forget_old(folder)
     except (OSError, RuntimeError) as error:
         return f"the run index could not be written: {error}"
@@ -324,7 +328,7 @@ def of_one_run(paths: list[Path]) -> list[Path]:
 
     Raises:  UsageError U09: two runs, whose ranks would be judged as those of one
     """
-    named = {path: run_id for path in paths if isinstance(run_id := read_document(path / "run.json").get("id"), str)}
+    named = {path: run_id for path in paths if (run_id := id_in(read_document(path / "run.json"))) is not None}
     ids = list(dict.fromkeys(named.values()))
     if len(ids) > 1:
         other = next(path for path, run_id in named.items() if run_id != ids[0])
@@ -385,13 +389,18 @@ def _known(path: Path) -> KnownRun | None:
         return None
     # A job that an engine has, and no agent has recorded yet, is as old as its submission.
     document = read_document(path / "run.json") or _as_submitted(path)
-    run_id = document.get("id")
-    return KnownRun(run_id if isinstance(run_id, str) else path.name, path, document)
+    return KnownRun(id_in(document) or path.name, path, document)
 
 
 def _as_submitted(path: Path) -> dict[str, Any]:
     submitted_ns = read_document(path / SUBMISSION_FILE).get("submitted_ns")
     return {"started_ns": submitted_ns} if submitted_ns else {}
+
+
+def id_in(document: Mapping[str, Any]) -> str | None:
+    """The id of a run in the content of its run.json; in paceline.run/1 the key was `id`."""
+    run_id = document.get("run_id", document.get("id"))
+    return run_id if isinstance(run_id, str) else None
 
 
 def read_document(path: Path) -> dict[str, Any]:

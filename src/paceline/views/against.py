@@ -15,7 +15,6 @@ from paceline.views.units import (
     count,
     counted,
     duration,
-    in_milliseconds,
     milliseconds,
     percent,
     size,
@@ -44,28 +43,24 @@ def against_text(comparison: PlanComparison, *, width: int = 100, ascii_only: bo
 
 
 def against_facts(comparison: PlanComparison) -> dict[str, Any]:
-    """The comparison for a program; times of a step in ms."""
+    """The comparison for a program."""
     return {
-        "run": comparison.observed.run,
-        "steps": comparison.observed.steps,
-        "predicted_ms": comparison.predicted_seconds * 1e3,
-        "measured_ms": comparison.measured_seconds * 1e3,
-        "measured_mean_ms": comparison.observed.mean_step_seconds * 1e3,
+        "run_id": comparison.observed.run,
+        "step_count": comparison.observed.steps,
+        "step_seconds": _both(comparison.predicted_seconds, comparison.measured_seconds),
+        "mean_step_seconds": comparison.observed.mean_step_seconds,
         "difference_fraction": comparison.difference_fraction,
         "within_interval": comparison.within,
-        "terms": [
-            {
-                "name": term.name,
-                "predicted_ms": in_milliseconds(term.predicted),
-                "measured_ms": in_milliseconds(term.measured),
-            }
-            for term in comparison.terms
-        ],
-        "startup_seconds": {"predicted": comparison.startup.predicted, "measured": comparison.startup.measured},
-        "memory_bytes": {"predicted": comparison.memory.predicted, "measured": comparison.memory.measured},
-        "reasons": [{**asdict(one), "ms": one.seconds * 1e3} for one in comparison.reasons],
+        "terms_seconds": {term.name: _both(term.predicted, term.measured) for term in comparison.terms},
+        "startup_seconds": _both(comparison.startup.predicted, comparison.startup.measured),
+        "memory_bytes": _both(comparison.memory.predicted, comparison.memory.measured),
+        "reasons": [asdict(one) for one in comparison.reasons],
         "not_judged": list(comparison.not_judged),
     }
+
+
+def _both(predicted: float | None, measured: float | None) -> dict[str, float | None]:
+    return {"predicted": predicted, "measured": measured}
 
 
 def _head(comparison: PlanComparison) -> str:

@@ -23,7 +23,7 @@ from paceline.planner.regression import Change, Regression
 from paceline.spelling import plural
 from paceline.views.units import count, counted, milliseconds, stamp
 
-SCHEMA = "paceline.bench/1"
+SCHEMA = "paceline.bench/2"
 _LABEL = 20
 
 
@@ -105,19 +105,19 @@ def comparison_lines(what: str, comparison: Regression | None, *, confirmed: boo
 
 
 def comparison_facts(comparison: Regression | None, *, confirmed: bool = True) -> dict[str, Any] | None:
-    """The same for a program; times in us."""
+    """The same for a program."""
     if comparison is None:
         return None
     return {
-        "since": stamp(comparison.since_ns),
+        "since_ns": comparison.since_ns,
         "results": comparison.results,
         "worse": [one.label for one in comparison.worse],
         "confirmed": confirmed and bool(comparison.worse),
         "figures": [
             {
                 "label": one.label,
-                "time_us": one.seconds * 1e6,
-                "usual_us": one.usual_seconds * 1e6,
+                "seconds": one.seconds,
+                "usual_seconds": one.usual_seconds,
                 "slower_fraction": one.slower_fraction,
                 "margin_fraction": one.margin_fraction,
             }
@@ -136,7 +136,7 @@ def table_json(table: Table) -> dict[str, Any]:
         "asked": dict(table.asked),
         "world": world_facts(table.world),
         "results": [_row_facts(row, table) for row in table.rows],
-        "left_out": [{"what": one.what, "why": one.why} for one in table.left],
+        "left_out": [{"what": one.what, "reason": one.why} for one in table.left],
         "out_of_bounds": {"count": wrong, "okay": not wrong},
         "average_bus_bandwidth": {"bandwidth": average_busbw(table), "okay": "unchecked"},
     }

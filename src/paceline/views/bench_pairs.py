@@ -47,11 +47,11 @@ def pairs_json(
             {
                 "a": pair.a,
                 "b": pair.b,
-                "size": pair.size_bytes,
-                "time": pair.seconds * 1e6,
-                "mad_us": pair.mad_seconds * 1e6,
-                "bandwidth": pair.gb_per_second,
-                "latency_us": pair.latency_seconds * 1e6,
+                "size_bytes": pair.size_bytes,
+                "seconds": pair.seconds,
+                "mad_seconds": pair.mad_seconds,
+                "gb_per_second": pair.gb_per_second,
+                "latency_seconds": pair.latency_seconds,
                 "iterations": pair.iterations,
             }
             for pair in pairs

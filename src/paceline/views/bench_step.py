@@ -47,7 +47,7 @@ def try_line(tried: Try, number: int, of: int) -> str:
 
 
 def step_json(found: Sequence[StrategyTime], program: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
-    """The same for a program; times of a step in ms."""
+    """The same for a program."""
     best = fastest(found)
     return {
         "schema": SCHEMA,
@@ -58,12 +58,12 @@ def step_json(found: Sequence[StrategyTime], program: Sequence[str], asked: dict
             {
                 "gradients": one.strategy,
                 "exact": one.is_exact,
-                "step_ms": None if one.step is None else one.step.seconds * 1e3,
-                "mad_ms": None if one.step is None else one.step.mad_seconds * 1e3,
-                "steps": 0 if one.step is None else one.step.count,
+                "step_seconds": None if one.step is None else one.step.seconds,
+                "mad_seconds": None if one.step is None else one.step.mad_seconds,
+                "step_count": 0 if one.step is None else one.step.count,
                 "times_plain": one.times_plain,
-                "exchange_fraction": one.exchange_fraction,
-                "runs": list(one.runs),
+                "exposed_communication_fraction": one.exchange_fraction,
+                "run_ids": list(one.runs),
                 "said": one.said,
                 "failure": one.failure,
             }

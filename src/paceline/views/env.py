@@ -18,7 +18,7 @@ def env_text(facts: Mapping[str, Any]) -> str:
 
 def env_facts(sections: Mapping[str, Any]) -> dict[str, Any]:
     """The same for a program."""
-    return {"schema": "paceline.env/1", **sections}
+    return {"schema": "paceline.env/2", **sections}
 
 
 def _software(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -48,7 +48,7 @@ def _system(facts: Mapping[str, Any]) -> Iterator[str]:
     system, cpu, memory, namespaces = facts["system"], facts["cpu"], facts["memory"], facts["namespaces"]
     yield _line(
         "system",
-        "  ".join(filter(None, (system["os"], f"kernel {system['kernel']}", system["machine"], system["libc"]))),
+        "  ".join(filter(None, (system["os"], f"kernel {system['kernel']}", system["architecture"], system["libc"]))),
     )
     quota = "no quota" if cpu["quota_cpus"] is None else f"quota {cpu['quota_cpus']:g} CPUs"
     yield _line(

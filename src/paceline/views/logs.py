@@ -22,8 +22,8 @@ def log_line_json(
 ) -> bytes:
     """The same as one JSON object a line; `t_ns` null: the time was not recorded."""
     record = {
-        "schema": "paceline.logs/1",
-        "run": run_id,
+        "schema": "paceline.logs/2",
+        "run_id": run_id,
         "host": host,
         "attempt": attempt,
         "rank": rank,

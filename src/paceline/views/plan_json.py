@@ -1,4 +1,4 @@
-"""A plan for a program: paceline.plan/1. An unknown value is null."""
+"""A plan for a program: paceline.plan/2. An unknown value is null."""
 
 from typing import Any
 
@@ -8,9 +8,8 @@ from paceline.planner.advice import Advice
 from paceline.planner.answer import Memory, Row
 from paceline.planner.choice import MachineChoice
 from paceline.planner.evaluate import Plan, explained
-from paceline.views.units import in_milliseconds
 
-SCHEMA = "paceline.plan/1"
+SCHEMA = "paceline.plan/2"
 
 
 def plan_json(plan: Plan, *, explain: bool = False) -> dict[str, Any]:
@@ -31,25 +30,25 @@ def plan_json(plan: Plan, *, explain: bool = False) -> dict[str, Any]:
 
 
 def row_facts(row: Row) -> dict[str, Any]:
-    """One row; times of a step in ms, of the job in hours."""
+    """One row; times of a step in seconds, of the job in hours."""
     machines, step = row.machines, row.step
     return {
         "name": row.name,
-        "instance": machines.of_type.name if machines.of_type is not None else None,
-        "device": machines.device.name if machines.device is not None else None,
+        "instance_type": machines.of_type.name if machines.of_type is not None else None,
+        "accelerator": machines.device.name if machines.device is not None else None,
         "hosts": machines.hosts,
         "devices": machines.devices,
         "devices_per_host": machines.devices_per_host,
         "zones": machines.zones,
-        "step_ms": in_milliseconds(step.seconds if step else None),
-        "step_ms_low": in_milliseconds(step.low_seconds if step else None),
-        "step_ms_high": in_milliseconds(step.high_seconds if step else None),
+        "step_seconds": step.seconds if step else None,
+        "step_seconds_low": step.low_seconds if step else None,
+        "step_seconds_high": step.high_seconds if step else None,
         "efficiency_fraction": row.efficiency_fraction,
         "tier": step.tier if step else None,
-        "terms_ms": {name: in_milliseconds(seconds) for name, seconds in step.terms.items()} if step else None,
+        "terms_seconds": dict(step.terms) if step else None,
         "memory": memory_facts(row.memory),
-        "throughput_per_second": row.samples_per_second,
-        "steps": row.steps,
+        "samples_per_second": row.samples_per_second,
+        "step_count": row.steps,
         "hours": row.hours,
         "hours_low": row.hours_low,
         "hours_high": row.hours_high,
@@ -85,7 +84,7 @@ def _choice(choice: MachineChoice, rows: tuple[Row, ...]) -> dict[str, Any]:
         "row": _place(choice.row, rows),
         "name": choice.row.name if choice.row else None,
         "hosts": choice.row.machines.hosts if choice.row else None,
-        "why": choice.why,
+        "reason": choice.why,
         "code": choice.code or None,
         "nearest_row": _place(choice.nearest, rows),
     }
@@ -103,8 +102,8 @@ def _advice(advice: Advice) -> dict[str, Any]:
         "gain_fraction": advice.gain_fraction,
         "certain": advice.certain,
         "note": advice.note or None,
-        "step_ms_before": in_milliseconds(advice.before.step.seconds if advice.before.step else None),
-        "step_ms_after": in_milliseconds(advice.after.step.seconds if advice.after.step else None),
+        "step_seconds_before": advice.before.step.seconds if advice.before.step else None,
+        "step_seconds_after": advice.after.step.seconds if advice.after.step else None,
         "usd_before": advice.before.usd,
         "usd_after": advice.after.usd,
         "memory_after": str(advice.after.memory.fit),

@@ -21,11 +21,11 @@ def prune_text(runs: Sequence[OldRun], *, dry_run: bool, width: int | None = 100
 def prune_facts(runs: Sequence[OldRun], *, dry_run: bool) -> dict[str, Any]:
     """The same for a program."""
     return {
-        "schema": "paceline.prune/1",
+        "schema": "paceline.prune/2",
         "deleted": not dry_run,
         "runs": [
             {
-                "run": run.id,
+                "run_id": run.id,
                 "directories": [str(path) for path in run.directories],
                 "age_seconds": round(run.age_seconds, 1),
                 "size_bytes": run.size_bytes,

@@ -54,13 +54,13 @@ def ps_rows(runs: Sequence[ListedRun], now_ns: int) -> tuple[tuple[str, ...], li
 
 def ps_facts(runs: Sequence[ListedRun]) -> dict[str, Any]:
     """The same for a program; unknown values are null."""
-    return {"schema": "paceline.ps/1", "runs": [_facts(listed) for listed in runs]}
+    return {"schema": "paceline.ps/2", "runs": [_facts(listed) for listed in runs]}
 
 
 def _facts(listed: ListedRun) -> dict[str, Any]:
     run, now = listed.run, pace(listed.ranks, ended=not run_lasts(listed.run))
     return {
-        "run": run.id,
+        "run_id": run.id,
         "name": run.name,
         "engine": listed.engine or None,
         "status": str(run.status),

@@ -13,7 +13,6 @@ from paceline.views.units import (
     bare_milliseconds,
     count,
     counted,
-    in_milliseconds,
     milliseconds,
     percent,
     rate,
@@ -64,13 +63,11 @@ def tried_line(tried: RehearsedSize) -> str:
     ]
     inside = f" ({', '.join(parts)})" if parts else ""
     crowded = f", crowded: {tried.crowding:.3g} for each place" if tried.crowding > 1.0 else ""
-    return (
-        f"{ranks}{hosts}: {milliseconds(measured.step_seconds)} a step over {count(tried.steps)} steps{inside}{crowded}"
-    )
+    return f"{ranks}{hosts}: {milliseconds(measured.step_seconds)} a step over {count(tried.step_count)} steps{inside}{crowded}"
 
 
 def rehearsal_json(rehearsal: Rehearsal, predicted: Sequence[Prediction], path: str) -> dict[str, Any]:
-    """The rehearsal's own file, its path, and the predictions; times of a step in ms."""
+    """The rehearsal's own file, its path, and the predictions."""
     return {**to_plain(rehearsal), "file": path, "predictions": [_facts(one) for one in predicted]}
 
 
@@ -79,14 +76,14 @@ def _facts(one: Prediction) -> dict[str, Any]:
         "hosts": one.hosts,
         "devices": one.hosts * one.ranks_per_host,
         "devices_per_host": one.ranks_per_host,
-        "step_ms": one.step.seconds * 1e3,
-        "step_ms_low": one.step.low_seconds * 1e3,
-        "step_ms_high": one.step.high_seconds * 1e3,
+        "step_seconds": one.step.seconds,
+        "step_seconds_low": one.step.low_seconds,
+        "step_seconds_high": one.step.high_seconds,
         "efficiency_fraction": one.efficiency_fraction,
         "tier": one.step.tier,
-        "terms_ms": {name: seconds * 1e3 for name, seconds in one.step.terms.items()},
+        "terms_seconds": dict(one.step.terms),
         "crowding": one.crowding,
-        "here_ms": in_milliseconds(one.here_seconds),
+        "here_seconds": one.here_seconds,
         "warnings": list(one.step.warnings),
     }
 
@@ -125,7 +122,7 @@ def _predicted(predicted: Iterable[Prediction]) -> Iterable[list[str]]:
 
 def _machines(rehearsal: Rehearsal) -> str:
     """Steps that were measured on a known accelerator can be planned for other types; those on CPUs for machines like this one."""
-    return "--instance TYPE " if rehearsal.room.device is not None else ""
+    return "--instance TYPE " if rehearsal.room.accelerator is not None else ""
 
 
 def _here(one: Prediction) -> str:

@@ -42,9 +42,12 @@ def restarts_text(found: RestartTotals) -> str:
     return f"{found.count} {plural(found.count, 'restart')}{again}" + (", nothing loaded (F14)" if anew else "")
 
 
-def restarts_facts(found: RestartTotals) -> dict[str, Any]:
+def restarts_facts(found: RestartTotals | None) -> dict[str, Any]:
     """The same for a program; null: it is not known."""
-    return {"restart_count": found.count, "lost_step_count": found.lost_steps}
+    return {
+        "restart_count": None if found is None else found.count,
+        "lost_step_count": None if found is None else found.lost_steps,
+    }
 
 
 def _lost(steps: int) -> str:

@@ -59,13 +59,19 @@ def stack_facts(
 ) -> dict[str, Any]:
     """The same for a program: the groups of ranks, and every snapshot with all its threads."""
     return {
-        "schema": "paceline.stack/1",
-        "run": run_id,
-        "lasts": lasts,
+        "schema": "paceline.stack/2",
+        "run_id": run_id,
+        "ended": not lasts,
         "groups": [[look.rank for look in group] for group in folded(looks)],
-        "looks": [to_plain(look) for look in sorted(looks, key=lambda look: look.rank)],
+        "snapshots": [_snapshot_facts(look) for look in sorted(looks, key=lambda look: look.rank)],
         "not_judged": [*not_judged, *_complaints(looks)],
     }
+
+
+def _snapshot_facts(look: RankSnapshot) -> dict[str, Any]:
+    """A snapshot with the stamp under the name that stamps have in every schema."""
+    facts = to_plain(look)
+    return {"t_ns" if name == "at_ns" else name: value for name, value in facts.items()}
 
 
 def folded(looks: Iterable[RankSnapshot]) -> list[list[RankSnapshot]]:

@@ -31,8 +31,8 @@ def plain_line(now: Pace, time_ns: int, *, doing: str = "") -> str:
     values = {
         "step": UNKNOWN if now.step is None else str(now.step),
         "step_ms": bare_milliseconds(now.step_seconds),
-        "data_pct": percent(now.data_fraction).rstrip("%"),
-        "comm_exposed_pct": percent(now.communication_fraction).rstrip("%"),
+        "loading_pct": percent(now.data_fraction).rstrip("%"),
+        "exposed_communication_pct": percent(now.communication_fraction).rstrip("%"),
         "ranks": ranks_text(now),
         "spread": UNKNOWN if now.spread is None else f"{now.spread:.2f}",
     }

@@ -14,19 +14,19 @@ from paceline.storage.urls import shown
 class Taken:
     """A job that an engine has accepted, as the user sees it."""
 
-    run: str
+    run_id: str
     """Id of the run."""
     engine: str
     """Name of the engine."""
     hosts: int
     """Number of hosts."""
-    ranks: str
+    ranks_per_host: str
     """Ranks on each host, as for --nproc-per-node."""
     directory: str
     """The run's directory."""
     code_directory: str = ""
     """The directory whose code was shipped."""
-    code_files: int | None = None
+    code_file_count: int | None = None
     """Number of files that were shipped."""
     code_bytes: int | None = None
     """Their size."""
@@ -44,25 +44,30 @@ def request_text(engine: str, document: Mapping[str, Any], files: Mapping[str, s
     return "\n".join(parts)
 
 
-def request_facts(run: str, engine: str, document: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, Any]:
+def request_facts(run_id: str, engine: str, document: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, Any]:
     """The same for a program."""
-    facts = {"schema": "paceline.request/1", "run": run, "engine": engine}
-    return {**facts, "document": dict(document), "files": dict(files)}
+    return {
+        "schema": "paceline.request/2",
+        "run_id": run_id,
+        "engine": engine,
+        "document": dict(document),
+        "files": dict(files),
+    }
 
 
 def submitted_text(taken: Taken) -> str:
     """What was shipped where, and what to type next."""
-    hosts = f"{taken.hosts} {plural(taken.hosts, 'host')} x {taken.ranks} rank{'' if taken.ranks == '1' else 's'}"
-    lines = [f"submitted  {taken.run}  {taken.engine}  {hosts}"]
-    if taken.code_files is not None:
+    hosts = f"{taken.hosts} {plural(taken.hosts, 'host')} x {taken.ranks_per_host} rank{'' if taken.ranks_per_host == '1' else 's'}"
+    lines = [f"submitted  {taken.run_id}  {taken.engine}  {hosts}"]
+    if taken.code_file_count is not None:
         lines.append(f"  code     {_code(taken)}")
-    lines.append(f"  logs     paceline logs -f {taken.run}   {taken.directory}")
+    lines.append(f"  logs     paceline logs -f {taken.run_id}   {taken.directory}")
     return "\n".join(lines)
 
 
 def submitted_facts(taken: Taken) -> dict[str, Any]:
     """The same for a program."""
-    return {"schema": "paceline.submitted/1", **asdict(taken)}
+    return {"schema": "paceline.submitted/2", **asdict(taken)}
 
 
 def _written(value: Any) -> Any:
@@ -77,7 +82,7 @@ def _written(value: Any) -> Any:
 def _code(taken: Taken) -> str:
     size = taken.code_bytes or 0
     written = f"{size / 1024:.0f} KiB" if size < 1 << 20 else f"{size / (1 << 20):.1f} MiB"
-    text = f"{taken.code_files} {plural(taken.code_files, 'file')}, {written} of {taken.code_directory}"
+    text = f"{taken.code_file_count} {plural(taken.code_file_count, 'file')}, {written} of {taken.code_directory}"
     if taken.commit is None:
         return text
     changed = f", {len(taken.dirty)} changed since" if taken.dirty else ""

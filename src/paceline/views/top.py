@@ -63,8 +63,8 @@ def top_facts(
     """The same for a program; null is unknown."""
     run = evidence.run
     return {
-        "schema": "paceline.top/1",
-        "run": run.id,
+        "schema": "paceline.top/2",
+        "run_id": run.id,
         "t_ns": now_ns,
         "status": str(run.status),
         "secondary_status": str(run.secondary_status),
@@ -195,8 +195,8 @@ def _rank_facts(rank: RankPace) -> dict[str, Any]:
         "step": rank.step,
         "step_seconds": rank.step_seconds,
         "own_seconds": rank.own_seconds,
-        "data_fraction": rank.data_fraction,
-        "communication_exposed_fraction": rank.communication_fraction,
+        "loading_fraction": rank.data_fraction,
+        "exposed_communication_fraction": rank.communication_fraction,
         "checkpoint_fraction": rank.checkpoint_fraction,
     }
 

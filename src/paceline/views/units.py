@@ -50,11 +50,6 @@ def milliseconds(seconds: float | None) -> str:
     return f"{bare_milliseconds(seconds)} ms"
 
 
-def in_milliseconds(seconds: float | None) -> float | None:
-    """The number for a program; None stays unknown."""
-    return None if seconds is None else seconds * 1e3
-
-
 def bare_milliseconds(seconds: float | None) -> str:
     """The same without the unit, for a column that names it."""
     if seconds is None:

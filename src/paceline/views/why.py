@@ -20,7 +20,7 @@ from paceline.views.restarts import restart_line, restarts_facts
 from paceline.views.table import crop
 from paceline.views.units import count, counted, duration, percent
 
-SCHEMA = "paceline.why/1"
+SCHEMA = "paceline.why/2"
 _COLORS: dict[str, str] = {Level.WAITING: BOLD_YELLOW, Level.SLOW: BOLD_YELLOW, Level.QUALITY: BOLD_YELLOW}
 # As diagnosis.verdict words it: the code, the cause's title, the fact that was missing.
 _CAUSE_THAT_LACKS = re.compile(r"(?P<code>[NMCRS]\d\d) [^:]*: (?P<fact>.+)")
@@ -75,23 +75,23 @@ def why_text(diagnosis: Diagnosis, case: Case, page: WhyPage) -> str:
 
 
 def why_json(
-    diagnosis: Diagnosis,
-    run: str | None,
-    state: str,
-    told: Iterable[Earlier] = (),
-    restarts: RestartTotals = RestartTotals(),  # noqa: B008 - frozen
+    diagnosis: Diagnosis, run: Run | None, told: Iterable[Earlier] = (), restarts: RestartTotals | None = None
 ) -> dict[str, Any]:
-    """The same for a program; `run` None if plain logs were read. `told`: earlier findings."""
+    """The same for a program; `run` and `restarts` None if plain logs were read. `told`: earlier findings."""
+    known = None if run is None or state_of(run) == "unknown" else run
     return {
         "schema": SCHEMA,
-        "run": run,
-        "state": state,
+        "run_id": None if run is None else run.id,
+        "status": None if known is None else str(known.status),
+        "secondary_status": None if known is None else str(known.secondary_status),
+        "exit_code": None if known is None else known.exit_code,
+        "finished_ns": None if known is None else known.finished_ns,
         "findings": msgspec.to_builtins(diagnosis.findings),
         "earlier": [
             {
                 "attempt": one.attempt,
                 "after_seconds": one.after_seconds,
-                "because": one.because,
+                "reason": one.because,
                 **msgspec.to_builtins(one.finding),
             }
             for one in told

@@ -55,20 +55,28 @@ def main(words: Sequence[str] | None = None) -> int:
         torch.cuda.set_device(device)
     dist.init_process_group(args.backend or ("nccl" if on_gpu else "gloo"), timeout=TIMEOUT)
     sizes = sizes_between(args.smallest, args.largest)
-    found: dict[str, Any] = {
-        "schema": "paceline.curve/1",
-        "hosts": world // each,
-        "ranks": world,
-        "backend": dist.get_backend(),
-        "points": curve(sizes, device, None),
-    }
-    if each > 1 and world > each:
-        found |= parts(sizes, device, world, each)
+    points = curve(sizes, device, None)
+    several = parts(sizes, device, world, each) if each > 1 and world > each else {}
+    found = curve_document(world // each, world, dist.get_backend(), points, several)
     if dist.get_rank() == 0:
         write_whole(Path(args.out), json.dumps(found))
     dist.barrier()
     dist.destroy_process_group()
     return 0
+
+
+def curve_document(
+    hosts: int, ranks: int, backend: str, points: Sequence[Sequence[float]], several: dict[str, Any]
+) -> dict[str, Any]:
+    """The content of curve.json. `several`: what `parts` gives if there are several hosts of several ranks."""
+    return {
+        "schema": "paceline.curve/1",
+        "hosts": hosts,
+        "ranks": ranks,
+        "backend": backend,
+        "points": points,
+        **several,
+    }
 
 
 def parts(sizes: Sequence[int], device: Any, world: int, each: int) -> dict[str, Any]:

@@ -270,9 +270,9 @@ def test_a_file_that_is_kept_can_be_named_and_one_that_was_spoilt_is_passed_over
 def test_json_carries_the_comparison(capsys):
     kept_after(result(1.0, 2.0, 4.0))
     one = result(1.5, 3.0, 6.0)
-    conclude(results_args(json=True), [one], [judge(one, results_args())], {"schema": "paceline.bench/1"}, print)
+    conclude(results_args(json=True), [one], [judge(one, results_args())], {"schema": "paceline.bench/2"}, print)
     facts = json.loads(capsys.readouterr().out)
-    assert facts["schema"] == "paceline.bench/1"
+    assert facts["schema"] == "paceline.bench/2"
     assert facts["comparisons"][0]["comparison"]["worse"] == ["1K", "2K", "4K"]
 
 

@@ -44,16 +44,16 @@ def refused(capsys, *argv):
 
 def test_one_anchor_answers_for_every_count_in_order(capsys):
     plan = answer(capsys, *INLINE, "--host-counts", "1,2,4", "--measured-step-ms", "310")
-    assert plan["schema"] == "paceline.plan/1"
+    assert plan["schema"] == "paceline.plan/2"
     assert [(row["hosts"], row["devices"], row["devices_per_host"], row["tier"]) for row in plan["rows"]] == [
         (1, 8, 8, 1),
         (2, 16, 8, 1),
         (4, 32, 8, 1),
     ]
     for row in plan["rows"]:
-        assert row["step_ms_low"] <= row["step_ms"] <= row["step_ms_high"]
-        assert row["efficiency_fraction"] == pytest.approx(310 / row["step_ms"])
-        assert sum(row["terms_ms"].values()) == pytest.approx(row["step_ms"])
+        assert row["step_seconds_low"] <= row["step_seconds"] <= row["step_seconds_high"]
+        assert row["efficiency_fraction"] == pytest.approx(0.310 / row["step_seconds"])
+        assert sum(row["terms_seconds"].values()) == pytest.approx(row["step_seconds"])
         assert row["memory"]["verdict"] == "not judged"
         assert row["hours"] is None and row["usd"] is None
 
@@ -63,7 +63,7 @@ def test_a_second_measured_size_makes_it_tier_2(capsys):
         capsys, *INLINE, "--host-counts", "1,2,4", "--measured-step-ms", "310", "--measured-step-ms-at", "2=335"
     )
     assert [row["tier"] for row in plan["rows"]] == [2, 2, 2]
-    assert [row["step_ms"] for row in plan["rows"][:2]] == pytest.approx([310, 335])
+    assert [row["step_seconds"] for row in plan["rows"][:2]] == pytest.approx([0.310, 0.335])
     assert plan["rows"][0]["efficiency_fraction"] == 1.0
 
 
@@ -72,13 +72,13 @@ def test_a_shape_of_hosts_and_devices_can_be_measured(capsys):
         capsys, *INLINE, "--host-counts", 1, "--measured-step-ms-at", "1x4=300", "--measured-step-ms-at", "1x2=290"
     )
     assert plan["rows"][0]["tier"] == 2
-    assert plan["rows"][0]["step_ms"] >= 300
+    assert plan["rows"][0]["step_seconds"] >= 0.3
 
 
 def test_devices_of_one_host_beside_several_hosts_are_taken_for_each(capsys):
     argv = ["--measured-step-ms", "335", "--measured-hosts", "2", "--measured-devices", "8"]
     plan = answer(capsys, *INLINE, "--host-counts", "2", *argv)
-    assert plan["rows"][0]["step_ms"] == pytest.approx(335)
+    assert plan["rows"][0]["step_seconds"] == pytest.approx(0.335)
     assert any("taken for each of the 2 hosts" in one["what"] for one in plan["assumptions"])
 
 
@@ -90,13 +90,13 @@ def test_several_device_counts_make_rows_of_their_own(capsys):
 
 def test_an_unknown_device_is_a_warning_and_still_an_answer(capsys):
     plan = answer(capsys, "--device", "TPU-9000", "--measured-step-ms", "10")
-    assert plan["rows"][0]["step_ms"] == pytest.approx(10)
+    assert plan["rows"][0]["step_seconds"] == pytest.approx(0.01)
     assert any("TPU-9000" in text for text in plan["warnings"])
 
 
 def test_without_the_size_of_the_gradients_it_answers_and_says_so(capsys):
     plan = answer(capsys, *INLINE[:-2], "--measured-step-ms", "310")
-    assert plan["rows"][0]["step_ms_low"] < plan["rows"][0]["step_ms"] < plan["rows"][0]["step_ms_high"]
+    assert plan["rows"][0]["step_seconds_low"] < plan["rows"][0]["step_seconds"] < plan["rows"][0]["step_seconds_high"]
     assert any("gradients" in text for text in plan["warnings"])
 
 
@@ -118,24 +118,24 @@ def test_types_of_the_catalogue_get_memory_time_hours_and_cost(capsys):
     for row in plan["rows"]:
         assert row["memory"]["verdict"] == "fits"
         assert row["tier"] == 0
-        assert row["steps"] == 3 * -(-1_000_000 // (32 * row["devices"]))
+        assert row["step_count"] == 3 * -(-1_000_000 // (32 * row["devices"]))
         assert row["usd"] == pytest.approx(row["usd_per_hour"] * row["hours"])
         assert 0 <= row["within_probability"] <= 1
-        assert row["throughput_per_second"] == pytest.approx(32 * row["devices"] / row["step_ms"] * 1e3)
+        assert row["samples_per_second"] == pytest.approx(32 * row["devices"] / row["step_seconds"])
     assert plan["choice"]["row"] == min(range(4), key=lambda place: plan["rows"][place]["usd"])
 
 
 def test_a_type_without_a_gpu_is_refused_with_its_hardware(capsys):
     plan = answer(capsys, *STEP, "--instance", "c5.4xlarge,p4d.24xlarge")
     assert "no GPU" in plan["rows"][0]["refused"][0]
-    assert plan["rows"][0]["step_ms"] is None
+    assert plan["rows"][0]["step_seconds"] is None
     assert "refused" in page(capsys, *STEP, "--instance", "c5.4xlarge,p4d.24xlarge")
 
 
 def test_several_zones_cost_time_and_money_and_one_zone_is_advised(capsys):
     argv = [*STEP, "--instance", "p4d.24xlarge", "--host-counts", "4", "--steps", "1000"]
     one, two = (answer(capsys, *argv, "--zones", zones) for zones in (1, 2))
-    assert two["rows"][0]["step_ms"] > one["rows"][0]["step_ms"]
+    assert two["rows"][0]["step_seconds"] > one["rows"][0]["step_seconds"]
     assert two["rows"][0]["zone_traffic_usd"] == pytest.approx(2 * 2 * 3 / 4 * 1272 * 2**20 * 1000 / 1e9 * 0.02)
     assert "zones" in [advice["kind"] for advice in two["advice"]]
 
@@ -153,8 +153,8 @@ def test_a_step_moved_to_another_accelerator_is_no_longer_measured(capsys):
     moved = answer(capsys, *argv, "--measured-device", "A100-SXM4-40GB")["rows"][0]
     own = answer(capsys, *argv)["rows"][0]
     assert (moved["tier"], own["tier"]) == (0, 1)
-    assert moved["step_ms"] < own["step_ms"] == pytest.approx(400)
-    assert moved["step_ms_high"] / moved["step_ms_low"] > 1.5
+    assert moved["step_seconds"] < own["step_seconds"] == pytest.approx(0.4)
+    assert moved["step_seconds_high"] / moved["step_seconds_low"] > 1.5
 
 
 def test_explain_names_every_formula_with_its_source(capsys):
@@ -238,7 +238,7 @@ def test_a_probed_curve_takes_the_place_of_the_specification(capsys, tmp_path):
     )
     argv = [*INLINE, "--host-counts", "2", "--measured-step-ms", "310", "--measured-devices", "8"]
     probed, specified = (answer(capsys, *argv, *more)["rows"][0] for more in (("--curve", "curve.json"), ()))
-    assert probed["step_ms"] != specified["step_ms"]
+    assert probed["step_seconds"] != specified["step_seconds"]
 
 
 def test_the_script_is_the_first_word_that_belongs_to_no_option():
@@ -264,7 +264,7 @@ def test_a_rehearsal_is_measured_at_its_sizes(capsys, tmp_path):
     (tmp_path / "rehearsal.json").write_text(json.dumps(plain))
     plan = answer(capsys, "--rehearsal", "rehearsal.json", "--devices-per-host", "1,2,4")
     assert [row["tier"] for row in plan["rows"]] == [2, 2, 2]
-    assert [row["step_ms"] for row in plan["rows"][:2]] == pytest.approx([100, 110])
+    assert [row["step_seconds"] for row in plan["rows"][:2]] == pytest.approx([0.1, 0.11])
     assert refused(capsys, "--rehearsal", "rehearsal.json", "--instance", "p4d.24xlarge")[0] == "P08"
     assert refused(capsys, "--rehearsal", "nowhere.json")[0] == "P09"
 

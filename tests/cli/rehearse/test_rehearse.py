@@ -35,8 +35,8 @@ def made(path, *sizes):
     tried = tuple(
         RehearsedSize(
             measurement=Measurement(hosts=1, devices=devices, step_seconds=seconds, source="run r-1"),
-            run="r-1",
-            steps=30,
+            run_id="r-1",
+            step_count=30,
             mean_step_seconds=seconds,
         )
         for devices, seconds in sizes
@@ -102,7 +102,10 @@ def test_a_probe_of_several_hosts_of_several_ranks_is_that_among_the_hosts():
 def test_what_was_measured_is_written_where_it_can_be(tmp_path):
     (tmp_path / "file").write_text("")
     measured = RehearsedSize(
-        measurement=Measurement(hosts=1, devices=1, step_seconds=0.1), run="r-1", steps=30, mean_step_seconds=0.1
+        measurement=Measurement(hosts=1, devices=1, step_seconds=0.1),
+        run_id="r-1",
+        step_count=30,
+        mean_step_seconds=0.1,
     )
     rehearsal = Rehearsal(id="rh-1", program=("train.py",), sizes=(measured,))
     refused, good = tmp_path / "file" / FILE, tmp_path / FILE
@@ -138,7 +141,7 @@ def test_runs_of_several_sizes_make_tier_2(capsys, recording):
             run.segment("algo-1", rank, steps=30, step_ms=100 + ranks, world_size=ranks)
     plan = answer(capsys, "--from-run", one.path, "--from-run", two.path, "--devices-per-host", "1,2,4")
     assert [row["tier"] for row in plan["rows"]] == [2, 2, 2]
-    assert plan["rows"][1]["step_ms"] == pytest.approx(102)
+    assert plan["rows"][1]["step_seconds"] == pytest.approx(0.102)
     twice = answer(capsys, "--from-run", one.path, "--from-run", one.path, code=2)
     assert twice["code"] == "U03" and "r-000001" in twice["saw"]
 
@@ -152,9 +155,9 @@ def test_a_plan_is_held_against_a_run_of_its_shape(capsys, recording, tmp_path):
     plan = answer(capsys, "--against", run.path, "--rehearsal", "r.json")
     assert [(row["hosts"], row["devices"]) for row in plan["rows"]] == [(1, 2)]
     against = plan["against"]
-    assert against["measured_ms"] == pytest.approx(130) and against["predicted_ms"] == pytest.approx(100)
+    assert against["step_seconds"] == pytest.approx({"predicted": 0.1, "measured": 0.13})
     assert against["reasons"][0]["kind"] == "loading"
-    assert sum(one["ms"] for one in against["reasons"]) == pytest.approx(30)
+    assert sum(one["seconds"] for one in against["reasons"]) == pytest.approx(0.03)
 
 
 def test_a_run_that_cannot_be_compared_is_refused(capsys, recording, tmp_path):

@@ -165,11 +165,7 @@ def conclude(
     """
     sound = "wrong" not in found
     kept = dict.fromkeys(line for one in judged if (line := _keep(one, args, is_sound=sound)))
-    facts = facts | result_json(results)
-    facts["comparisons"] = [
-        {"name": one.result.name, "comparison": comparison_facts(one.comparison, confirmed=one.confirmed)}
-        for one in judged
-    ]
+    facts = facts | result_json(results) | comparisons_json(judged)
     if args.output_file:
         _write(Path(args.output_file), facts)
     if args.json:
@@ -246,6 +242,16 @@ def result_json(results: Sequence[BenchResult]) -> dict[str, Any]:
             {"key": dict(one.key), "points": _plain(Baseline(made_ns=0, points=one.points))["points"]}
             for one in results
         ],
+    }
+
+
+def comparisons_json(judged: Sequence[JudgedResult]) -> dict[str, Any]:
+    """The part of a written result that compares it with earlier ones."""
+    return {
+        "comparisons": [
+            {"name": one.result.name, "comparison": comparison_facts(one.comparison, confirmed=one.confirmed)}
+            for one in judged
+        ]
     }
 
 

@@ -35,7 +35,7 @@ _COMMAND = "paceline"
 def run(args: argparse.Namespace) -> int:
     text = script(args.shell)
     if args.json:
-        print(json.dumps({"schema": "paceline.completion/1", "shell": args.shell, "script": text}))
+        print(json.dumps(completion_facts(args.shell, text)))
     else:
         print(text, end="")
     return 0
@@ -70,3 +70,8 @@ def _names() -> dict[str, list[str]]:
     from paceline.rules import pages
 
     return {"CODE": sorted(pages()), "MACHINE": [one.name for one in machine_types()]}
+
+
+def completion_facts(shell: str, script: str) -> dict[str, str]:
+    """The script for a program."""
+    return {"schema": "paceline.completion/1", "shell": shell, "script": script}

@@ -72,7 +72,7 @@ def _rehearsal(name: str) -> RecordedInputs:
         measurements=found.measurements,
         within=None if several else found.link,
         among=found.link if several else None,
-        device=found.room.device,
+        device=found.room.accelerator,
         assumptions=tuple(Assumption(what=note) for note in found.notes),
     )
 

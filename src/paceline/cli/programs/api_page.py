@@ -127,6 +127,13 @@ def members(found: Definition) -> Iterator[str]:
                 yield line
 
 
+def fields_of(kind: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """Name and docstring of each field of a class."""
+    for node, following in zip_longest(kind.body, kind.body[1:]):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id, _docstring_below(following)
+
+
 def _member(kind: ast.ClassDef, node: ast.stmt, following: ast.stmt | None) -> str | None:
     if isinstance(node, _Function):
         shown = node.name if _is_decorated(node, "property") else _call(node, is_method=True)

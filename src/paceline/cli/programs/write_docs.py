@@ -3,7 +3,6 @@
 import sys
 from pathlib import Path
 
-import paceline
 from paceline.cli import VERBS, verb_module
 from paceline.cli.programs.agents_page import agents_page
 from paceline.cli.programs.api_page import api_page
@@ -40,9 +39,9 @@ def codes_text() -> str:
     return codes_page(pages(), causes | checks)
 
 
-def schemas_text(folder: Path) -> str:
-    """The content of docs/schemas.md. `folder` has the other pages."""
-    return schemas_page(Path(paceline.__file__).parent, folder)
+def schemas_text() -> str:
+    """The content of docs/schemas.md."""
+    return schemas_page()
 
 
 def main(folder: Path) -> int:
@@ -54,8 +53,7 @@ def main(folder: Path) -> int:
     (folder / "verbs.md").write_text(verbs_text(), encoding="utf-8")
     (folder / "codes.md").write_text(codes_text(), encoding="utf-8")
     (folder / "job_file.md").write_text(job_file_page(), encoding="utf-8")
-    # This page is the last one: it names the pages that describe a schema.
-    (folder / "schemas.md").write_text(schemas_text(folder), encoding="utf-8")
+    (folder / "schemas.md").write_text(schemas_text(), encoding="utf-8")
     return 0
 
 

@@ -30,7 +30,7 @@ def fetch(described: Mapping[str, Any], run_id: str, s3: Callable[[], Any], run_
         count = _from_files(prefix, run_id, s3(), run_dir)
     else:
         count = _from_archive(prefix + _OUTPUT, run_id, s3, run_dir)
-    write_json(run_dir / _NOTE, {"schema": "paceline.fetched/1", "from": prefix, "files": count})
+    write_json(run_dir / _NOTE, {"schema": "paceline.fetched/2", "url": prefix, "file_count": count})
     return count
 
 
