@@ -207,7 +207,9 @@ class Recording:
 
 @pytest.fixture
 def recording(tmp_path):
-    """A factory of empty recordings below tmp_path/.paceline/runs."""
+    """A factory of empty recordings below tmp_path/.paceline/runs, or below another folder of .paceline."""
     scratch = tmp_path / "rings"
     scratch.mkdir()
-    return lambda run_id="r-000001": Recording(create_run(tmp_path / ".paceline" / "runs", run_id), scratch)
+    return lambda run_id="r-000001", below="runs": Recording(
+        create_run(tmp_path / ".paceline" / below, run_id), scratch
+    )

@@ -66,7 +66,7 @@ def test_the_version_is_printed(capsys):
         (["--jsom"], "unknown option '--jsom'", "paceline --json"),
         (["train.py"], "'train.py' is no verb", "paceline run train.py"),
         (["logs", "--rnak=3"], "unknown option --rnak", "paceline logs --rank=3"),
-        (["ps", "--al"], "unknown option --al", "paceline ps --all"),
+        (["ps", "--alll"], "unknown option --alll", "paceline ps --all"),
         (
             ["explain", "U01", "extra"],
             "paceline explain does not know what to do with 'extra'",

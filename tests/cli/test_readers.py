@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import pytest
 
@@ -66,18 +67,6 @@ def test_ps_keeps_to_the_newest_unless_all_are_wanted(recording, capsys):
         made.identity(started_ns=number + 1, agent_pid=4_194_305)
     assert len(answer(capsys, "ps", "--json")["runs"]) == 20
     assert len(answer(capsys, "ps", "--all", "--json")["runs"]) == 23
-
-
-def test_the_short_runs_of_a_rehearsal_are_listed_only_with_all(recording, tmp_path, capsys):
-    recording("r-000001").identity()
-    made = recording("r-000002")
-    made.identity()
-    place = tmp_path / ".paceline" / "rehearsals" / "rh-123456" / "1x2" / "r-000002"
-    place.parent.mkdir(parents=True)
-    made.path.rename(place)
-    register("r-000002", place)
-    assert [run["run"] for run in answer(capsys, "ps", "--json")["runs"]] == ["r-000001"]
-    assert {run["run"] for run in answer(capsys, "ps", "--all", "--json")["runs"]} == {"r-000001", "r-000002"}
 
 
 def test_an_old_run_that_lasts_is_never_left_out(recording, capsys):
@@ -305,6 +294,52 @@ def test_a_reader_says_of_which_other_directory_a_run_is(done, tmp_path, capsys,
     monkeypatch.chdir(elsewhere)
     main([*verb, "r-aaaaaa"])
     assert f"r-aaaaaa is a run of {tmp_path}\n" in capsys.readouterr().err
+
+
+@pytest.fixture
+def rehearsed(recording, tmp_path):
+    """A run of `paceline rehearse`, newer than any other, as it lies in the directory and in this user's index."""
+    made = recording("r-eeeeee", below="rehearsals/rh-3f91ab/2x1")
+    made.identity(started_ns=1 << 62)
+    made.event("run_finished", status="Completed", secondary_status="Completed", exit_code=0, reason="")
+    register("r-eeeeee", made.path)
+    return made
+
+
+@pytest.mark.parametrize("verb", ["why", "logs", "top", "stack", "stop"])
+def test_a_run_that_a_measurement_made_for_itself_is_never_the_newest(rehearsed, capsys, verb):
+    assert main([verb, "--json"]) == 2
+    refused = json.loads(capsys.readouterr().out)
+    assert (refused["code"], refused["next"]) == ("U09", "paceline run train.py")
+
+
+@pytest.mark.parametrize("verb", ["why", "top", "stop"])
+def test_beside_it_the_newest_run_is_the_users_own(done, rehearsed, capsys, verb):
+    assert answer(capsys, verb, "--json")["run_id"] == "r-aaaaaa"
+    assert answer(capsys, verb, "r-eeeeee", "--json")["run_id"] == "r-eeeeee"
+
+
+def test_ps_shows_it_where_every_run_is_wanted(done, rehearsed, capsys):
+    assert [run["run_id"] for run in answer(capsys, "ps", "--json")["runs"]] == ["r-aaaaaa"]
+    assert [run["run_id"] for run in answer(capsys, "ps", "--json", "--all")["runs"]] == ["r-eeeeee", "r-aaaaaa"]
+
+
+@pytest.mark.parametrize("verb", ["logs", "top", "why"])
+def test_a_reader_finds_the_newest_run_below_the_directory_that_is_named(done, tmp_path, capsys, monkeypatch, verb):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.delenv("PACELINE_HOME", raising=False)
+    assert main([verb, "--json", "--run-dir", str(tmp_path / ".paceline" / "runs")]) == 0
+    found = capsys.readouterr()
+    assert json.loads(found.out.splitlines()[0])["run_id"] == "r-aaaaaa" and found.err == ""
+
+
+def test_why_takes_further_directories_as_the_other_readers_do(done, tmp_path, capsys):
+    shutil.move(done.path / "hosts", tmp_path / "other" / "hosts")
+    assert any("steps of rank" in text for text in answer(capsys, "why", "--json")["not_judged"])
+    together = answer(capsys, "why", "--json", "--dir", str(tmp_path / "other"))
+    assert not any("steps of rank" in text for text in together["not_judged"])
 
 
 @pytest.mark.parametrize("verb", ["ps", "why", "logs", "top", "stop", "stack"])

@@ -105,7 +105,7 @@ def key_in(path):
 def serving(directory, environment, *options):
     import boto3
 
-    argv = ["sagemaker-local", "--port", "0", "--json", "--dir", str(directory / "jobs"), *options]
+    argv = ["sagemaker-local", "--port", "0", "--json", "--jobs-dir", str(directory / "jobs"), *options]
     with (directory / "server.log").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "paceline", *argv],

@@ -152,7 +152,7 @@ def test_of_a_crowd_that_says_nothing_the_oldest_go_and_requests_are_answered(se
 
 def test_a_unix_socket_is_for_its_owner_and_needs_no_signature(tmp_path, make_user_environment):
     path = tmp_path / "socket"
-    argv = ["sagemaker-local", "--unix", str(path), "--json", "--dir", str(tmp_path / "jobs")]
+    argv = ["sagemaker-local", "--unix", str(path), "--json", "--jobs-dir", str(tmp_path / "jobs")]
     environment = make_user_environment(tmp_path / "state")
     for _ in range(2):  # A socket that a killed server left is replaced.
         process = subprocess.Popen(

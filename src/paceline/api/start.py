@@ -76,10 +76,10 @@ def run_function(
 
 def runs(*, everywhere: bool = False) -> Runs:
     """The runs of this directory, the newest first; with `everywhere` also those that this user started in other directories."""
-    from paceline.recording.runs import first_try, list_runs, runs_below
+    from paceline.recording.runs import first_try, is_of_a_measurement, list_runs, runs_below
 
     known = list_runs() if everywhere else runs_below(runs_root(environ=os.environ))
-    paths = dict.fromkeys(first_try(one.path) for one in known)
+    paths = dict.fromkeys(first_try(one.path) for one in known if not is_of_a_measurement(one.path))
     return Runs(tuple(RunHandle(path) for path in paths))
 
 

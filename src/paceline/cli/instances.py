@@ -34,7 +34,7 @@ VERB = Verb(
         Option(
             "where",
             "Only types that meet all conditions, such as 'gpus>=8,efa=yes,gpu=a100,price<40'.",
-            "CONDITIONS",
+            "CONDITION,...",
             default="",
             more="The fields are in [instances.md](instances.md).",
         ),

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from paceline.cli.option import FURTHER_DIRECTORIES, RANKS, RUN, Option, Verb
+from paceline.cli.option import FURTHER_DIRECTORIES, RANKS, RUN, RUN_DIR, Option, Verb
 from paceline.cli.parsing import find_directories
 from paceline.cli.values import duration_seconds
 from paceline.errors import NotEnoughEvidence, UsageError
@@ -55,6 +55,7 @@ VERB = Verb(
             "Print control characters as the ranks wrote them: colours and progress bars, but tricks of a log from elsewhere too.",
             more="Without it they are shown as text, such as `\\x1b`, and of a progress bar its last state.",
         ),
+        RUN_DIR,
         FURTHER_DIRECTORIES,
     ),
 )

@@ -15,11 +15,21 @@ from paceline.spelling import nearest
 
 
 class VerbParser(argparse.ArgumentParser):
-    """argparse without abbreviations, exits or usage dumps. `environ`: the variables that give defaults."""
+    """argparse without exits or usage dumps.
 
-    def __init__(self, verb: Verb, environ: Mapping[str, str] = os.environ, **options: Any) -> None:
+    `environ`: the variables that give defaults. `passed_on`: rows of another verb, whose words stay as they are.
+    """
+
+    def __init__(
+        self,
+        verb: Verb,
+        environ: Mapping[str, str] = os.environ,
+        passed_on: Iterable[Option] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(**{"prog": f"paceline {verb.name}", "allow_abbrev": False, "exit_on_error": False, **options})
         self.verb = verb
+        self.passed_on = tuple(verb.passed_on if passed_on is None else passed_on)
         self.spellings = [
             *(HELP.spellings if self.add_help else ()),
             *(spelling for row in verb.rows for spelling in row.spellings),
@@ -34,7 +44,8 @@ class VerbParser(argparse.ArgumentParser):
         return parsed
 
     def parse_own(self, argv: list[str], namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
-        """The options of this verb, and the other words in order."""
+        """The options of this verb, of which unambiguous beginnings are taken, and the other words in order."""
+        argv = self._in_full(argv)
         try:
             return self.parse_known_args(argv, namespace)
         except argparse.ArgumentError as refused:
@@ -42,6 +53,20 @@ class VerbParser(argparse.ArgumentParser):
             if refused.argument_name is None:
                 self.error(refused.message)
             raise self.refused_value(argv, refused) from None
+
+    def _in_full(self, argv: Sequence[str]) -> list[str]:
+        """The words with every option of this verb in full; options that are passed on stay as they are typed."""
+        row_of = spelled((*self.passed_on, HELP, *self.verb.rows))
+        own = {HELP.name, *(row.name for row in self.verb.rows)}
+        found = list(argv)
+        for place, word in enumerate(argv):
+            if word == "--":
+                break
+            name, equals, value = word.partition("=")
+            row = called(row_of, name) if word.startswith("--") else None
+            if row is not None and name not in row_of and row.name in own:
+                found[place] = f"--{row.name}{equals}{value}"
+        return found
 
     def error(self, message: str) -> NoReturn:
         raise UsageError("U03", _in_our_words(message), saw=self.prog, next=f"{self.prog} --help")
@@ -71,6 +96,11 @@ class VerbParser(argparse.ArgumentParser):
         """U01 with the nearest spelling and the corrected command. `saw` and `next` apply if no spelling is near."""
         name, equals, value = word.partition("=")
         alike = [spelling for spelling in self.spellings if ("_" in spelling) == ("_" in name)]
+        if len(name) > 3 and len(meant := meant_by(spelled((*self.passed_on, *self.verb.rows)), name)) > 1:
+            names = ", ".join(f"--{row.name}" for row in meant)
+            return UsageError(
+                "U01", f"{name} is the beginning of several options", saw=names, next=f"{self.prog} --help"
+            )
         near = nearest(name, alike) or nearest(name, self.spellings)
         if near is None:
             return UsageError("U01", f"unknown option {name}", saw=saw, next=next)
@@ -181,8 +211,14 @@ def called(row_of: Mapping[str, Option], name: str) -> Option | None:
     """The row of which `name` is a spelling, or of which alone it is the beginning."""
     if name in row_of or not name.startswith("--") or len(name) < 4:
         return row_of.get(name)
-    meant = {row.name: row for spelling, row in row_of.items() if spelling.startswith(name)}
-    return next(iter(meant.values())) if len(meant) == 1 else None
+    meant = meant_by(row_of, name)
+    return meant[0] if len(meant) == 1 else None
+
+
+def meant_by(row_of: Mapping[str, Option], beginning: str) -> list[Option]:
+    """The rows whose long spelling has this beginning; a hidden row has to be written in full."""
+    rows = {row.name: row for spelling, row in row_of.items() if spelling.startswith(beginning) and not row.hidden}
+    return list(rows.values())
 
 
 def split_at_script(rows: Iterable[Option], argv: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -225,8 +261,9 @@ def find_directories(args: argparse.Namespace, verb: str) -> list[Path]:
     """
     from paceline.recording.runs import at_path, find_run, first_try, is_submitted, newest_try, of_one_run
 
-    found = find_run(args.run, verb=verb)
-    say_where(found, args.run)
+    root = Path(args.run_dir) if args.run_dir else None
+    found = find_run(args.run, root, verb=verb)
+    say_where(found, args.run, root)
     if is_submitted(found):
         from paceline.launch.engines.jobs import brought_up_to_date
 
@@ -236,9 +273,9 @@ def find_directories(args: argparse.Namespace, verb: str) -> list[Path]:
     return of_one_run([found, *(at_path(Path(text)) for text in args.directories)])
 
 
-def say_where(found: Path, text: str | None) -> None:
-    """Print the directory of a run that was found by its id in another directory."""
+def say_where(found: Path, text: str | None, root: Path | None = None) -> None:
+    """Print the directory of a run that was found by its id in another directory. `root`: the folder of runs that was searched first."""
     from paceline.recording.runs import found_elsewhere
 
-    if (directory := found_elsewhere(found, text)) is not None:
+    if (directory := found_elsewhere(found, text, root)) is not None:
         print(f"{found.name} is a run of {directory}", file=sys.stderr)

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from paceline.cli.option import Option, Verb
+from paceline.cli.option import RUN_DIR, Option, Verb
 from paceline.cli.terminal import ascii_only, room
 from paceline.cli.values import counted, duration
 from paceline.errors import PacelineError, UsageError
@@ -28,7 +28,7 @@ VERB = Verb(
         Option("older-than", "Only runs whose newest file is older than this.", "DURATION"),
         Option("keep", "The newest N runs stay.", "N"),
         Option("dry-run", "Delete nothing; list what would be deleted."),
-        Option("run-dir", "The directory below which recordings are.", "DIR", default_text=".paceline/runs"),
+        RUN_DIR,
     ),
     page="""\
 A run stays if it may still be running, if its engine cannot be asked, or if another user owns it. All tries of a job go together.""",

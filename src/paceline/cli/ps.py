@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from paceline.cli.option import Option, Verb
+from paceline.cli.option import RUN_DIR, Option, Verb
 from paceline.cli.terminal import ascii_only, room
 from paceline.diagnosis.restarts import totals
 from paceline.errors import UsageError
@@ -17,7 +17,7 @@ from paceline.process_identity import start_ticks
 from paceline.recording.evidence import listed_ranks, read_run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.plain_files import open_plain
-from paceline.recording.runs import KnownRun, first_try, is_of_rehearsal, is_submitted, list_runs, read_document
+from paceline.recording.runs import KnownRun, first_try, is_of_a_measurement, is_submitted, list_runs, read_document
 from paceline.views.ps import ListedRun, ps_facts, ps_text
 from paceline.views.status import run_lasts
 
@@ -30,11 +30,9 @@ VERB = Verb(
         ("paceline ps --all --json", "every run that can be found, for a program"),
     ),
     (
-        Option(
-            "all", f"Every run, not only those that last and the newest {NEWEST}; also those of `paceline rehearse`."
-        ),
+        Option("all", f"Every run, not only those that last and the newest {NEWEST}; those of rehearse and bench too."),
         Option("status", "Only runs of this status. May be repeated.", "|".join(Status), default=(), repeatable=True),
-        Option("run-dir", "The directory below which recordings go.", "DIR", default_text=".paceline/runs"),
+        RUN_DIR,
     ),
     page="""\
 It shows status, ranks, step, pace and age of each run, and the engine where a run was submitted. An engine is asked
@@ -73,12 +71,12 @@ def _status(text: str) -> Status:
 
 def _chosen(known: Sequence[KnownRun], everything: bool) -> list[ListedRun]:
     chosen: list[ListedRun] = []
-    if not everything:
-        known = [one for one in known if not is_of_rehearsal(one.path)]
-    for place, candidate in enumerate(known):
-        if everything or place < NEWEST or _may_last(candidate):
+    newest = [one.path for one in known if not is_of_a_measurement(one.path)][:NEWEST]
+    for candidate in known:
+        is_shown = everything or candidate.path in newest
+        if is_shown or _may_last(candidate):
             one = listed(candidate.path)
-            if everything or place < NEWEST or run_lasts(one.run):
+            if is_shown or run_lasts(one.run):
                 chosen.append(one)
     return chosen
 

@@ -12,6 +12,7 @@ from typing import Any
 from paceline.cli.option import Option, Verb
 from paceline.contract.local_key import CREDENTIALS_FILE
 
+_JOBS_DIR = ".paceline/sagemaker-local"
 VERB = Verb(
     "sagemaker-local",
     __doc__ or "",
@@ -39,7 +40,8 @@ VERB = Verb(
             "Listen on this UNIX socket, which only you can open, and on no port. It needs no signatures.",
             "SOCKET",
         ),
-        Option("dir", "Directory where jobs are kept.", "DIR", default=".paceline/sagemaker-local"),
+        Option("jobs-dir", "Directory where jobs are kept.", "DIR", default_text=_JOBS_DIR),
+        Option("dir", "The old name of --jobs-dir.", "DIR", stored_as="jobs_dir_before", hidden=True),
         Option(
             "s3-endpoint",
             "The S3 server behind s3:// URLs. file:// URLs need none.",
@@ -90,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     )
     grace = duration_seconds("--stop-grace", args.stop_grace)
     port = number_between("--port", args.port, 0, 65_535)
-    directory = Path(args.dir).absolute()
+    directory = _jobs_dir(args).absolute()
     allowed = app.allowed()
     config = ServerConfig(
         environ=dict(os.environ),
@@ -116,6 +118,14 @@ def run(args: argparse.Namespace) -> int:
             ready=lambda unknown: _tell(url, directory, config, unknown, json_wanted=args.json),
         )
     return 0
+
+
+def _jobs_dir(args: argparse.Namespace) -> Path:
+    if args.jobs_dir_before:
+        sys.stderr.write(
+            "notice: --dir is a further directory of a run on other verbs; from 0.3 on, jobs are kept in --jobs-dir only\n"
+        )
+    return Path(args.jobs_dir or args.jobs_dir_before or _JOBS_DIR)
 
 
 def listening_facts(url: str, directory: Path, config: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from paceline.cli.option import FURTHER_DIRECTORIES, RANKS, RUN, Option, Verb
+from paceline.cli.option import FURTHER_DIRECTORIES, RANKS, RUN, RUN_DIR, Option, Verb
 from paceline.cli.parsing import find_directories
 from paceline.cli.terminal import use_color
 from paceline.diagnosis.case import from_plain
@@ -32,6 +32,7 @@ VERB = Verb(
         Option("diff", "Only the ranks that are elsewhere than most."),
         RANKS,
         Option("native", "Show C++ frames too, of a job that runs. This stops each rank for up to a second."),
+        RUN_DIR,
         FURTHER_DIRECTORIES,
     ),
     page="""\

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paceline.cli.option import RUN, Option, Verb
+from paceline.cli.option import RUN, RUN_DIR, Option, Verb
 from paceline.errors import UsageError
 from paceline.facts import Status
 from paceline.launch.engines import jobs
@@ -26,12 +26,7 @@ VERB = Verb(
     ),
     (
         RUN,
-        Option(
-            "run-dir",
-            "The directory below which the run is recorded, as `paceline run` was given it.",
-            "DIR",
-            default_text=".paceline/runs",
-        ),
+        RUN_DIR,
         Option("now", "Send SIGKILL at once, without grace."),
     ),
     page="""\

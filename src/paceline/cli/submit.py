@@ -137,7 +137,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     Raises:  UsageError U01, U02, U03
     """
     ours, script = split_at_script((*RUN.rows, *VERB.rows), argv)
-    args, run_argv = VerbParser(VERB).parse_own(ours)
+    args, run_argv = VerbParser(VERB, passed_on=RUN.rows).parse_own(ours)
     args.run_argv = run_argv
     if args.engine is None:
         raise UsageError(

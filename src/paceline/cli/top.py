@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from paceline.cli.option import FURTHER_DIRECTORIES, RUN, Option, Verb
+from paceline.cli.option import FURTHER_DIRECTORIES, RUN, RUN_DIR, Option, Verb
 from paceline.cli.parsing import find_directories
 from paceline.cli.terminal import ascii_only, room, rows
 from paceline.cli.values import duration_seconds
@@ -30,6 +30,7 @@ VERB = Verb(
         RUN,
         Option("once", "Show one picture, then end; --json does the same."),
         Option("interval", "Time between two pictures.", "DURATION", default="1s"),
+        RUN_DIR,
         FURTHER_DIRECTORIES,
     ),
     page="""\

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from paceline.cli.option import FURTHER_DIRECTORIES, Option, Verb
+from paceline.cli.option import FURTHER_DIRECTORIES, RUN_DIR, Option, Verb
 from paceline.cli.parsing import say_where
 from paceline.cli.terminal import ascii_only, room, use_color
 from paceline.cli.values import fail_on
@@ -30,7 +30,7 @@ VERB = Verb(
     (
         Option(
             "runs",
-            "Id of a run, the beginning of an id, or its directory. Further directories are those of the same run from other hosts.",
+            "Id of a run, the beginning of an id, or its directory. Further ones are directories of the same run, as with --dir.",
             "RUN",
             default_text="the newest run here",
             count="*",
@@ -43,6 +43,8 @@ VERB = Verb(
             count="+",
             stored_as="logs",
         ),
+        RUN_DIR,
+        FURTHER_DIRECTORIES,
         Option(
             "fail-on",
             "Exit with 1 if this was found: a code (N01), a level (stall), or any. May be repeated.",
@@ -50,7 +52,6 @@ VERB = Verb(
             default=(),
             repeatable=True,
         ),
-        FURTHER_DIRECTORIES,
     ),
     page="""\
 The answer has the state of the job, each finding in four parts with how sure it is, and what could not be judged. The
@@ -66,11 +67,11 @@ logs. `earlier` has findings that were told while the job ran and are none now."
 def run(args: argparse.Namespace) -> int:
     wanted = _fail_on(args.fail_on)
     if args.logs is not None:
-        if args.runs or args.directories:
+        if beside := [*args.runs, *args.directories, *filter(None, [args.run_dir])]:
             raise UsageError(
                 "U03",
                 "--log reads files, and a RUN is given beside it",
-                saw=" ".join([*args.runs, *(f"--dir {text}" for text in args.directories)]),
+                saw=" ".join(beside),
                 next=f"paceline why --log {' '.join(args.logs)}",
             )
         from paceline.cli.why_log import answer_logs
@@ -118,8 +119,9 @@ def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:
     from paceline.recording.runs import at_path, find_run, of_one_run
     from paceline.views.why import WhyPage, earlier, why_json, why_text
 
-    first = find_run(text := args.runs[0] if args.runs else None)
-    say_where(first, text)
+    root = Path(args.run_dir) if args.run_dir else None
+    first = find_run(text := args.runs[0] if args.runs else None, root)
+    say_where(first, text, root)
     directories = of_one_run([first, *(at_path(Path(text)) for text in (*args.runs[1:], *args.directories))])
     case, diagnosis, found = judge_run(directories, now_ns=time.time_ns())
     if args.json:

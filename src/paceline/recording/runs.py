@@ -25,12 +25,13 @@ from paceline.user_folders import user_state_folder
 RUN_SCHEMA = "paceline.run/2"
 KNOWN_RUN_SCHEMA = "paceline.known_run/1"
 PRIVATE = 0o700
-# The folder of the short runs that `paceline rehearse` makes, beside the folder of the runs.
+# The folder of the short runs that `paceline rehearse` makes, beside the folder of the runs: rehearsals/rh-3f91ab/2x1/r-7f3a91.
 REHEARSALS = "rehearsals"
 _FORGET_AFTER_SECONDS = 7 * 24 * 3600
 _MOST_LISTED = 5
 # A command line and the fields of a job; a longer text is cut and is then no JSON.
 _MOST_DOCUMENT_BYTES = 4 << 20
+_MEASUREMENTS, _MEASUREMENT = (REHEARSALS, "bench"), re.compile(r"[\w-]+-[0-9a-f]{6}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 
 
@@ -59,11 +60,6 @@ def new_run_id() -> str:
 def is_run_id(text: str) -> bool:
     """Whether a text can be the id of a run."""
     return _ID.match(text) is not None
-
-
-def is_of_rehearsal(run: Path) -> bool:
-    """Whether the recording lies in a rehearsal's folder: a short run that `paceline rehearse` started and ended."""
-    return any(folder.parent.name == REHEARSALS and folder.name.startswith("rh-") for folder in run.parents)
 
 
 def runs_root(cwd: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:
@@ -276,7 +272,7 @@ def _newest(root: Path, index: Path | None, verb: str) -> Path:
     here = runs_below(root)
     if here:
         return here[0].path
-    elsewhere = list_runs(root, index)
+    elsewhere = [run for run in list_runs(root, index) if not is_of_a_measurement(run.path)]
     if not elsewhere:
         raise UsageError(
             "U09", "no run has been recorded", saw=_what_is_here(root, elsewhere), next="paceline run train.py"
@@ -288,6 +284,12 @@ def _newest(root: Path, index: Path | None, verb: str) -> Path:
         saw=f"no runs below {root}; elsewhere: {_list(listed, len(elsewhere))}",
         next=f"{verb} {elsewhere[0].id}",
     )
+
+
+def is_of_a_measurement(path: Path) -> bool:
+    """Whether `paceline rehearse` or `paceline bench` made the run for itself. It is found by its id, and is never the newest run."""
+    parts = path.parts[-4:]
+    return len(parts) == 4 and parts[0] in _MEASUREMENTS and _MEASUREMENT.fullmatch(parts[1]) is not None
 
 
 def is_below(path: Path, root: Path) -> bool:

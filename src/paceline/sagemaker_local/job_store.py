@@ -54,7 +54,7 @@ class JobStore:
                 "E46",
                 f"{self.directory} cannot be the directory of this server's jobs",
                 saw="another paceline sagemaker-local has it" if busy else f"{error.strerror}: {error.filename}",
-                next="paceline sagemaker-local --dir ANOTHER_DIRECTORY ...",
+                next="paceline sagemaker-local --jobs-dir ANOTHER_DIRECTORY ...",
             ) from error
         for path in sorted(self.directory.glob("*/job.json")):
             self._load(path)

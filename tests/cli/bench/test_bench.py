@@ -182,7 +182,7 @@ def test_what_stands_after_the_script_is_the_scripts():
         ("all_reduce -g 2 --nproc-per-node 2", "U03", "leave --nproc-per-node out"),
         ("all_reduce --run-dir x", "U03", "leave --run-dir out"),
         ("all_reduce --gradients direct", "U03", "leave --gradients out"),
-        ("all_reduce --nproc-per-nod 2", "U01", "--nproc-per-node"),
+        ("all_reduce --nproc-per-ndoe 2", "U01", "--nproc-per-node"),
         ("all_reduce broadcast", "U01", "all_reduce"),
         ("step", "U02", "train.py"),
         ("-n 5 step train.py", "X01", "step --help"),

@@ -73,7 +73,7 @@ def test_bad_words_are_refused_in_four_parts():
         (["--local-hosts", "train.py", "train.py"], "U03"),
         (["--run-options", "--run_dir=/tmp", "train.py"], "U03"),
         (["--sizes", "1"], "U02"),
-        (["--size", "1", "train.py"], "U01"),
+        (["--szies", "1", "train.py"], "U01"),
     ):
         error = refusal(*argv)
         assert (error.code, bool(error.next)) == (code, True), argv

@@ -8,7 +8,7 @@ from typing import Any
 
 from paceline.cli.job.option_tables import OURS, TORCHRUN
 from paceline.cli.option import HELP, MODULE, Option, Verb, section
-from paceline.cli.parsing import VerbParser, spelled
+from paceline.cli.parsing import VerbParser, called, spelled
 from paceline.errors import UsageError
 from paceline.planner.nccl_tests import FACTORS, OPERATIONS, TYPES
 from paceline.spelling import nearest
@@ -233,6 +233,8 @@ def _divided(
     theirs_by_spelling = {
         spelling: row for spelling, row in spelled((*TORCHRUN, *OURS)).items() if spelling.startswith("--")
     }
+    own_rows, in_full = {row.name for row in (*rows, HELP)}, {row.name for row in OURS}
+    every = theirs_by_spelling | ours_by_spelling
     ours: list[str] = []
     passed: list[str] = []
     rest: list[str] = []
@@ -248,8 +250,10 @@ def _divided(
             place += 1
             continue
         name = word.partition("=")[0]
-        own = ours_by_spelling.get(name)
-        their = None if own is not None else theirs_by_spelling.get(name)
+        row = called(every, name)
+        own = row if row is not None and row.name in own_rows else None
+        # Of the options of `paceline run`, only torchrun's may be abbreviated.
+        their = row if own is None and row is not None and (name in every or row.name not in in_full) else None
         if strict and their is not None and their.name in _CHOSEN:
             raise UsageError(
                 "U03",

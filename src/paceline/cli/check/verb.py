@@ -48,7 +48,11 @@ VERB = Verb(
             "OPTIONS",
         ),
         Option(
-            "env", "A variable that every rank will find. May be repeated.", "NAME=VALUE", default=(), repeatable=True
+            "env",
+            "A variable for every rank, with this shell's value where none is given. May be repeated.",
+            "NAME[=VALUE]",
+            default=(),
+            repeatable=True,
         ),
         Option(
             "fail-on",
@@ -79,7 +83,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     Raises:  UsageError U01, U03
     """
     ours, script = split_at_script((*RUN.rows, *VERB.rows), argv)
-    args, run_argv = VerbParser(VERB).parse_own(ours)
+    args, run_argv = VerbParser(VERB, passed_on=RUN.rows).parse_own(ours)
     args.run_argv = run_argv
     args.script_argv = script
     return args
@@ -111,6 +115,7 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
     Raises:  UsageError: the command line describes an impossible job
     """
     from paceline.cli.job.job import job_file_of
+    from paceline.cli.job.submission import variable
     from paceline.cli.submit import planned
     from paceline.launch.program import require_program
     from paceline.rules.collect import before_of
@@ -124,7 +129,7 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
         return of_the_host
     job = file.job
     require_program(job, os.environ)
-    environment = dict(text.partition("=")[::2] for text in args.env)
+    environment = dict(variable(text, os.environ) for text in args.env)
     before = before_of(
         engine=args.engine,
         instance_type=args.instance,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from paceline.cli.job.job import job_file_of
 from paceline.cli.job.options import VERB, parse_run
+from paceline.cli.values import bad_value
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
 from paceline.job_file import HostSetup
@@ -18,7 +19,7 @@ from paceline.recording.runs import runs_root
 # Options that the engine sets: how hosts meet, their names, where they record.
 OF_THE_ENGINE = (
     "node_rank", "master_addr", "master_port", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "standalone", "local_addr", "store_port",
-    "local_hosts", "link_rate", "link_delay", "link_loss", "zones", "zone_delay", "host_cpus", "host_memory", "run_id",
+    "link_rate", "link_delay", "link_loss", "zones", "zone_delay", "host_cpus", "host_memory", "run_id",
     "token_file", "no_token", "base_dir", "opt_ml", "job", "json_file",
 )  # fmt: skip
 
@@ -47,6 +48,7 @@ def submission_of(
     """
     run_args = parse_run([*args.run_argv, *args.script_argv], {})
     _refuse_the_engines(run_args)
+    _count_local_hosts(run_args, args.engine)
     file = job_file_of(run_args, args.typed)
     # A dry run sends no request, and none to stores of data either.
     check_data(replace(file, setup=HostSetup(urls_are_checked=args.dry_run)), environ)
@@ -64,7 +66,7 @@ def submission_of(
     submission = Submission(
         file=replace(file, job=replace(file.job, program=program, contract=contract), run_id=run_id, run_dir=None),
         hosts=_hosts(file.job.max_hosts, args.hosts),
-        environment=dict(_variable(text, environ) for text in args.env),
+        environment=dict(variable(text, environ) for text in args.env),
         retries=_retries(args.retries),
         engine_options=dict(options),
     )
@@ -82,6 +84,30 @@ def _refuse_the_engines(run_args: argparse.Namespace) -> None:
                 saw=f"{option} {getattr(run_args, row.dest)}",
                 next=f"leave {option} out; --nnodes says how many hosts there are",
             )
+
+
+def _count_local_hosts(run_args: argparse.Namespace, engine: str) -> None:
+    """On the engine local, hosts are hosts of this machine: --local-hosts N is its --nnodes N."""
+    count = run_args.local_hosts
+    if count is None:
+        return
+    if engine != "local":
+        raise UsageError(
+            "E03",
+            f"--local-hosts makes hosts on this machine, and the engine {engine} has hosts of its own",
+            saw=f"--local-hosts {count}",
+            next="leave --local-hosts out; --nnodes says how many hosts there are",
+        )
+    if count < 1:
+        raise bad_value("--local-hosts", count, "a number of hosts", "2")
+    if run_args.nnodes not in ("1:1", str(count)):
+        raise UsageError(
+            "U05",
+            f"--local-hosts makes {count} hosts, and --nnodes asks for {run_args.nnodes}",
+            saw=f"--local-hosts {count} --nnodes {run_args.nnodes}",
+            next="leave --nnodes out",
+        )
+    run_args.nnodes, run_args.local_hosts = str(count), None
 
 
 def _code(program: Program, source_dir: str | None) -> tuple[Path, Program]:
@@ -109,7 +135,11 @@ def _hosts(counted: int, named: str | None) -> int:
     return len(hosts)
 
 
-def _variable(text: str, environ: Mapping[str, str]) -> tuple[str, str]:
+def variable(text: str, environ: Mapping[str, str]) -> tuple[str, str]:
+    """A variable for every rank, from `--env NAME[=VALUE]`; without a value it is that of `environ`.
+
+    Raises:  UsageError U03: it has no value, and is not set
+    """
     name, equals, value = text.partition("=")
     if not equals and name not in environ:
         raise UsageError(

@@ -40,6 +40,7 @@ def run_on_hosts(args: argparse.Namespace) -> int:
     engine: Any = load("ssh", os.environ, options)
     argv, script = split_at_script(VERB.rows, args.argv)
     asked = argparse.Namespace(
+        engine="ssh",
         run_argv=_without_ours(argv),
         script_argv=script,
         typed=("run", *args.argv),
