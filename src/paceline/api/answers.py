@@ -29,7 +29,7 @@ class Why(Answer):
     run_id: str
     """Id of the run."""
     state: str
-    """running, done, failed, stopped, dead or unknown, as in `paceline why --json`."""
+    """running, done, failed, stopped, dead or unknown, as `paceline why` prints it."""
     findings: tuple[CauseFinding, ...]
     """The causes that were found, the most certain first; empty: none was found."""
     not_judged: tuple[str, ...]

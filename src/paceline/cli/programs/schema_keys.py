@@ -890,4 +890,5 @@ def _fields(path: str, definition: str) -> Iterator[Key]:
     is_document = path == fields[0][0]
     if not (is_document or path.endswith("]")):
         yield Key(path, (ast.get_docstring(found.node) or "").partition("\n")[0])
-    yield from (Key(field if is_document else f"{path}.{field}", meaning) for field, meaning in fields)
+    for field, meaning in fields:
+        yield Key(field if is_document else f"{path}.{field}", meaning.replace("None", "null"))
