@@ -173,7 +173,7 @@ def check_job(data: bytes) -> None:
 # -------------------------------------------------------------------------------------------------- recordings, logs, dumps
 
 RUN = {
-    "schema": "paceline.run/1", "id": "r-000001", "name": "j", "directory": "/x", "command": ["paceline", "run", "t.py"],
+    "schema": "paceline.run/2", "run_id": "r-000001", "name": "j", "directory": "/x", "command": ["paceline", "run", "t.py"],
     "started_ns": 1, "first_host": "a", "hosts_wanted": [1, 1], "version": "0.1.0", "agent_pid": 1, "agent_start_ticks": 1,
 }  # fmt: skip
 EVENTS = [
