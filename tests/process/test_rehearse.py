@@ -62,6 +62,11 @@ def test_a_script_that_ends_by_itself_is_measured_as_far_as_it_went(paceline):
     done = paceline.run("rehearse", "--json", "--sizes", "1", script, "12")
     assert done.code == 0, done.err
     assert json.loads(done.out)["sizes"][0]["step_count"] == 7
+    # Its runs are found by their ids, and are never the newest.
+    run_id = json.loads(done.out)["sizes"][0]["run_id"]
+    assert json.loads(paceline.run("why", "--json").out)["next"] == "paceline run train.py"
+    assert json.loads(paceline.run("ps", "--json").out)["runs"] == []
+    assert run_id in {run["run_id"] for run in json.loads(paceline.run("ps", "--json", "--all").out)["runs"]}
 
 
 def test_a_script_that_fails_at_a_size_is_said_with_its_reason_and_the_sizes_before_it_are_kept(paceline):
