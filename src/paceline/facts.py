@@ -123,6 +123,8 @@ class Contract:
     """The location of the /opt/ml tree; None: below the recording."""
     opt_ml: bool = False
     """Whether the tree is the real /opt/ml."""
+    shown_at_opt_ml: bool = False
+    """Whether the ranks on hosts of this machine see the tree at /opt/ml too. The tree itself lies where it lies without this."""
     install_requirements: bool = False
     """Whether requirements.txt beside the script is installed before the ranks start."""
     code_dir: str | None = None

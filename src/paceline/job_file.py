@@ -34,6 +34,8 @@ class HostSetup:
     """Additional environment variables of every rank."""
     network_interface: str | None = None
     """The network interface that leads to the other hosts."""
+    own_mounts: bool = False
+    """Whether the agent has mounts of its own, so that nothing on the machine sees what the agent mounts."""
     events: tuple[dict[str, Any], ...] = ()
     """Events from before there was a recording. The first host records them."""
     relays: tuple[tuple[int, int], ...] = ()

@@ -51,6 +51,7 @@ def test_the_job_file_of_a_job_says_what_was_asked_for(make, project):
                 },
                 "channels": [asdict(job.channels[0])],
                 "code_dir": ".",
+                "shown_at_opt_ml": True,
             },
         },
         "run_id": job.run_id,

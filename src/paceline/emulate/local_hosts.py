@@ -76,6 +76,7 @@ def run_local_hosts(count: int, file: JobFile, *, environ: Mapping[str, str], ne
         translated=refused is not None,
         environment=meets_on,
         network_interface=LOOPBACK,
+        own_mounts=refused is None,
     )
     # A host without its own network gets its own /etc/hosts before its agent starts.
     program = ["paceline.emulate.own_hosts_file", json.dumps(addresses)] if refused is None else ["paceline"]
@@ -100,6 +101,7 @@ def _in_own_networks(network: Network, count: int, file: JobFile, environ: Mappi
             addresses=hosts.addresses,
             environment={"GLOO_SOCKET_IFNAME": INTERFACE, "NCCL_SOCKET_IFNAME": INTERFACE},
             network_interface=INTERFACE,
+            own_mounts=True,
         )
 
         def start(node_rank: int, ends: _Ends) -> subprocess.Popen[bytes]:

@@ -139,7 +139,12 @@ def job_submission(
         checkpoint_url=as_url(str(checkpoints), directory) if checkpoints is not None else None,
         # The script is in the shipped directory, and so is its requirements.txt, which is installed on the hosts.
         contract=Contract(
-            hyperparameters=hyperparameters, profile=spec.profile, channels=tuple(channels), code_dir="."
+            hyperparameters=hyperparameters,
+            profile=spec.profile,
+            channels=tuple(channels),
+            code_dir=".",
+            # As in a container of SageMaker's local mode. On other engines the hosts' own /opt/ml may be in use.
+            shown_at_opt_ml=machines.engine == "local",
         ),
     )
     return Submission(

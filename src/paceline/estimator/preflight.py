@@ -1,13 +1,15 @@
 """The checks that every job must pass before it is submitted: those of rules/checks and rules/source, errors first."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from paceline.estimator import console
 from paceline.estimator.job import JobSpec
 from paceline.estimator.plan_check import planned_row
+from paceline.launch.agent.opt_ml import opt_ml_refusal
 from paceline.launch.engines.submission import Submission
 from paceline.rules.collect import before_of
-from paceline.rules.job_facts import checks_of, refusal
+from paceline.rules.job_facts import BeforeRun, checks_of, refusal
 from paceline.views.checks import checks_text
 
 
@@ -39,8 +41,14 @@ def pass_checks(spec: JobSpec, job: Submission, directory: Path) -> None:
         profile=job.profile,
         plan=planned_row(values.get("planner"), machines.instance_type, job.hosts, job.max_run_seconds),
     )
+    if job.file.job.contract.shown_at_opt_ml and _names_opt_ml(before):
+        before = replace(before, has_opt_ml=opt_ml_refusal() is None)
     verdicts = checks_of(before)
     error = refusal(verdicts)
     if error is not None:
         raise error
     console.checks(checks_text(verdicts, more="paceline check SCRIPT"))
+
+
+def _names_opt_ml(before: BeforeRun) -> bool:
+    return any("/opt/ml" in text for text in (before.script or "", *(file.text for file in before.imported)))

@@ -293,6 +293,7 @@ def _host_agent(
         mark=own.mark,
         environ=config.environ,
         shares_machine=bool(config.setup.addresses),
+        own_mounts=config.setup.own_mounts,
         network_interface=config.setup.network_interface,
         addresses=config.setup.addresses if config.setup.translated else {},
         extra_environment=config.setup.environment,

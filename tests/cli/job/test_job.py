@@ -244,7 +244,6 @@ def test_a_value_that_means_nothing_is_refused(line):
         "--local-hosts 3 --nnodes 2 train.py",
         "--local-hosts 2 --node-rank 1 train.py",
         "--local-hosts 2 --rdzv-endpoint a:1 train.py",
-        "--local-hosts 2 --opt-ml train.py",
     ],
 )
 def test_hosts_that_disagree_are_refused(line):

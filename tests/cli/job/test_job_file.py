@@ -103,6 +103,7 @@ def test_how_long_hosts_may_take_is_the_files_unless_the_host_says_otherwise(pro
 
 def test_the_tree_of_a_container_is_the_hosts_to_name():
     assert file_of("--job job.json --opt-ml").job.contract.opt_ml
+    assert file_of("--job job.json --local-hosts 2 --opt-ml").job.contract.shown_at_opt_ml
     assert file_of("--job job.json --base-dir /b").job.contract.base_dir == "/b"
     assert refusal("--job job.json --base-dir /b --opt-ml").code == "U03"
 
@@ -186,3 +187,10 @@ def test_an_unknown_strategy_of_a_file_is_refused_as_on_the_command_line():
 
 def test_the_page_of_the_job_file_is_made_from_the_classes(repository):
     assert (repository / "docs/job_file.md").read_text() == job_file_page(), "run `make docs`"
+
+
+def test_hosts_of_this_machine_have_an_opt_ml_of_their_own():
+    contract = file_of("--local-hosts 2 --opt-ml train.py").job.contract
+    assert contract.shown_at_opt_ml and not contract.opt_ml
+    contract = file_of("--opt-ml train.py").job.contract
+    assert contract.opt_ml and not contract.shown_at_opt_ml

@@ -148,7 +148,11 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
     )
     by_hand = run_args.local_hosts is None and not run_args.standalone
     of_the_job = checks_of(
-        replace(before, master_addr=job.master_addr if by_hand else None, has_opt_ml=job.contract.opt_ml)
+        replace(
+            before,
+            master_addr=job.master_addr if by_hand else None,
+            has_opt_ml=job.contract.opt_ml or job.contract.shown_at_opt_ml,
+        )
     )
     return (*of_the_job, *of_the_host)
 

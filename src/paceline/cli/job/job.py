@@ -104,7 +104,11 @@ def _with_this_host(file: JobFile, args: argparse.Namespace, is_local: Callable[
         args.nnodes = args.nnodes if "nnodes" in said else f"{job.min_hosts}:{job.max_hosts}"
         job = replace(_met(job, args, is_local), **_kept_of_the_meeting(job, said))
     if said & {"base_dir", "opt_ml"}:
-        job = replace(job, contract=replace(job.contract, base_dir=args.base_dir, opt_ml=args.opt_ml))
+        shown = args.opt_ml and args.local_hosts is not None
+        contract = replace(
+            job.contract, base_dir=args.base_dir, opt_ml=args.opt_ml and not shown, shown_at_opt_ml=shown
+        )
+        job = replace(job, contract=contract)
     given = {name: getattr(args, name) for name in _OF_THE_FILE if name in said}
     if "run_id" in given:
         values.run_id(args.run_id)
@@ -270,7 +274,6 @@ def _local_range(args: argparse.Namespace, least: int, most: int) -> tuple[int, 
             "--local-hosts meets on addresses of its own",
         ),
         (args.node_rank != 0, "--local-hosts numbers its hosts itself"),
-        (args.opt_ml, "several hosts on one machine cannot share the real /opt/ml"),
     )
     for clashes, why in clash:
         if clashes:
@@ -396,7 +399,8 @@ def _contract(args: argparse.Namespace) -> Contract:
         profile=args.hp_profile,
         channels=parse_channels(args.channel or ()),
         base_dir=args.base_dir,
-        opt_ml=args.opt_ml,
+        opt_ml=args.opt_ml and args.local_hosts is None,
+        shown_at_opt_ml=args.opt_ml and args.local_hosts is not None,
         install_requirements=args.install_requirements,
         code_dir=_source_dir(args.source_dir),
     )

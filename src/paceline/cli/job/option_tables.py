@@ -241,7 +241,7 @@ OURS = section(
     _ours("checkpoints-delete", "Deletions in the checkpoints directory count there too."),
     _ours("source-dir", "Code directory: the script lies in it, its requirements.txt is installed.", "DIR"),
     _ours("base-dir", "Put the /opt/ml tree here.", "DIR", default_text="SAGEMAKER_BASE_DIR"),
-    _ours("opt-ml", "Use the real /opt/ml."),
+    _ours("opt-ml", "Use the real /opt/ml. With --local-hosts each host has an /opt/ml of its own, which is its tree."),
     _ours("install-requirements", "Install requirements.txt beside the script, once per host."),
     _ours("no-check", "Do not look at the script before the ranks start.", more="See [checks.md](checks.md)."),
     _ours(

@@ -47,7 +47,8 @@ def submission_of(
     Raises:  UsageError: everything that `paceline run` would refuse, and options that the engine sets
     """
     run_args = parse_run([*args.run_argv, *args.script_argv], {})
-    _refuse_the_engines(run_args)
+    here = args.engine == "local"
+    _refuse_the_engines(run_args, but=("opt_ml",) if here else ())
     _count_local_hosts(run_args, args.engine)
     file = job_file_of(run_args, args.typed)
     # A dry run sends no request, and none to stores of data either.
@@ -62,7 +63,7 @@ def submission_of(
         )
     directory, program = _code(file.job.program, file.job.contract.code_dir)
     # The code directory is shipped, and the job runs in it.
-    contract = replace(file.job.contract, code_dir=None)
+    contract = replace(file.job.contract, code_dir=None, opt_ml=False, shown_at_opt_ml=run_args.opt_ml)
     submission = Submission(
         file=replace(file, job=replace(file.job, program=program, contract=contract), run_id=run_id, run_dir=None),
         hosts=_hosts(file.job.max_hosts, args.hosts),
@@ -74,9 +75,9 @@ def submission_of(
     return submission, directory, root.absolute()
 
 
-def _refuse_the_engines(run_args: argparse.Namespace) -> None:
+def _refuse_the_engines(run_args: argparse.Namespace, but: tuple[str, ...]) -> None:
     for row in VERB.options:
-        if row.dest in OF_THE_ENGINE and getattr(run_args, row.dest) != row.unset:
+        if row.dest in OF_THE_ENGINE and row.dest not in but and getattr(run_args, row.dest) != row.unset:
             option = f"--{row.name}"
             raise UsageError(
                 "E03",

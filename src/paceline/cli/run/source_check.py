@@ -52,8 +52,8 @@ def _facts(job: Job, gpu_count: int | None, master_addr: str | None) -> list[Any
     """The inputs of the answer other than the files. Only their hash is stored: arguments and hyperparameters may be secret."""
     contract = job.contract
     shape = [job.max_hosts, job.ranks_per_host, gpu_count, master_addr]
-    own = [list(job.program.arguments), contract.hyperparameters, contract.profile, contract.opt_ml]
-    return [__version__, *shape, *own]
+    own = [list(job.program.arguments), contract.hyperparameters, contract.profile]
+    return [__version__, *shape, *own, contract.opt_ml or contract.shown_at_opt_ml]
 
 
 def _looked(job: Job, gpu_count: int | None, directory: Path, master_addr: str | None) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _looked(job: Job, gpu_count: int | None, directory: Path, master_addr: str |
         hyperparameters=job.contract.hyperparameters,
         profile=job.contract.profile,
         arguments=job.program.arguments,
-        has_opt_ml=job.contract.opt_ml,
+        has_opt_ml=job.contract.opt_ml or job.contract.shown_at_opt_ml,
         script=script,
         script_path=path,
         imported=imported,

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
         return run_on_hosts(args)
     _refuse_without_hosts(args)
-    with said_to_sagemaker("/opt/ml" if args.opt_ml else args.base_dir):
+    with said_to_sagemaker("/opt/ml" if args.opt_ml and args.local_hosts is None else args.base_dir):
         file = job_file_of(args, ("run", *args.argv))
         job, config = prepare(file, os.environ, starts_hosts=args.local_hosts is not None)
         # The submitting process has already checked a job file. Another Python may have another grammar.

@@ -16,11 +16,13 @@ from paceline.contract import Prepared, prepare_host, requirements
 from paceline.contract.entry import is_shell_script
 from paceline.contract.failure import write_failure, write_success
 from paceline.contract.prepare import base_directory
+from paceline.contract.tree import Tree
 from paceline.errors import PacelineError
 from paceline.facts import Job, ProgramKind, RankExit
 from paceline.launch.agent.data import HostData, kept_root
 from paceline.launch.agent.exit_reason import Ending, ExitContext, why_ended
 from paceline.launch.agent.job_processes import JobProcesses
+from paceline.launch.agent.opt_ml import show_at_opt_ml
 from paceline.launch.agent.output import LogTails, Pump
 from paceline.launch.agent.scratch import Scratch
 from paceline.launch.agent.telemetry import HostMonitor
@@ -282,7 +284,20 @@ class HostAgent:
         if message.attempt == 0 and message.placements[0].host == self.identity.name:
             for finding in prepared.findings:
                 self.event("finding", **dataclasses.asdict(finding))
+        if self.job.contract.shown_at_opt_ml and message.attempt == 0:
+            self._show_at_opt_ml(prepared.tree)
         return prepared
+
+    def _show_at_opt_ml(self, tree: Tree) -> None:
+        # In the thread of the loop: the directory of the process is entered again, and no other thread may start a program meanwhile.
+        refused = (
+            show_at_opt_ml(tree) if self.identity.own_mounts else "this machine allows no mounts of its own to a host"
+        )
+        if refused is not None:
+            self.event(
+                "notice",
+                text=f"/opt/ml is not the tree of {self.identity.name}: {refused}; read SM_CHANNEL_* and SM_MODEL_DIR",
+            )
 
     def _install_requirements(self) -> None:
         wanted = requirements.wanted(self.job.contract, self.job.program)

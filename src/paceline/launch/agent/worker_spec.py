@@ -115,6 +115,8 @@ class HostIdentity:
     """Environment variables of the agent, which ranks inherit."""
     shares_machine: bool = False
     """Other hosts of the job run on this machine too."""
+    own_mounts: bool = False
+    """This host's agent and ranks have mounts of their own, which nothing else on the machine sees."""
     network_interface: str | None = None
     """The network interface to the other hosts; None: the interface of the route to the first host."""
     addresses: Mapping[str, str] = field(default_factory=dict)
