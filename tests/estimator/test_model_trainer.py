@@ -175,7 +175,7 @@ def test_what_means_nothing_here_is_said(trainer, capsys):
         (
             lambda: ModelTrainer(source_code=SourceCode(**CODE), engine="fake", hyperparameters="hp.yaml"),
             "U37",
-            "write hp.json",
+            "correct hp.yaml",
         ),
         (
             lambda: ModelTrainer(source_code=SourceCode(**CODE), engine="fake", hyperparameters="absent.json"),

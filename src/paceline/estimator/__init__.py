@@ -1,5 +1,9 @@
 """The SageMaker SDK's classes: Estimator, PyTorch, TensorFlow, ModelTrainer. Importing this package loads neither torch nor boto3."""
 
+from typing import NoReturn
+
+from paceline.estimator import image_uris
+from paceline.estimator.absent_names import refuse_absent
 from paceline.estimator.estimator import Estimator, PyTorch, TensorFlow
 from paceline.estimator.exceptions import CapacityError, TrainingTimeout, UnexpectedStatusException
 from paceline.estimator.inputs import FileSystemInput, TrainingInput
@@ -16,7 +20,7 @@ from paceline.estimator.model_trainer_parts import (
     StoppingCondition,
     Torchrun,
 )
-from paceline.estimator.notebook import Mode, Session, TensorBoardOutputConfig, get_execution_role
+from paceline.estimator.notebook import Mode, S3Uploader, Session, TensorBoardOutputConfig, get_execution_role
 from paceline.estimator.training_job import TrainingJob
 
 __all__ = [
@@ -33,6 +37,7 @@ __all__ = [
     "Networking",
     "OutputDataConfig",
     "PyTorch",
+    "S3Uploader",
     "Session",
     "SourceCode",
     "StoppingCondition",
@@ -44,4 +49,10 @@ __all__ = [
     "TrainingTimeout",
     "UnexpectedStatusException",
     "get_execution_role",
+    "image_uris",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    refuse_absent(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -155,6 +155,11 @@ V1_NAMES: Mapping[str, str] = {
 }
 # Names of other classes of the SDK for the same thing.
 _OTHER_NAMES: Mapping[str, str] = {"env": "environment"}
+# Arguments of AWS's notebooks that v2 swallows: they have no effect there either.
+_SWALLOWED: Mapping[str, str] = {
+    "script_mode": "every job runs a script",
+    "job_name": "fit(job_name=...) names the job",
+}
 # Values that ask for nothing: a debugger that is switched off needs no notice.
 _ASKS_FOR_NOTHING: Mapping[str, tuple[Any, ...]] = {
     "debugger_hook_config": (False,),
@@ -186,6 +191,9 @@ def accepted(class_name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any],
                 raise UsageError(
                     "U30", f"{name} and {today} are one argument", saw=f"{name} and {today}", next=f"leave {name} out"
                 )
+        if name in _SWALLOWED:
+            notices.append(f"{name}={shown(value)} has no effect, as in SDK v2: {_SWALLOWED[name]}")
+            continue
         if today not in rows:
             raise unknown_name(class_name, name, rows)
         row = rows[today]

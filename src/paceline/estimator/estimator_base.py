@@ -10,7 +10,8 @@ from paceline.estimator import console
 from paceline.estimator.arguments import V1_NAMES, accepted, arguments_of, shown, unknown_name
 from paceline.estimator.describe import model_address
 from paceline.estimator.exceptions import explained
-from paceline.estimator.job import JobSpec, new_job_name, wishes_of
+from paceline.estimator.instances import on_engine_of
+from paceline.estimator.job import JobSpec, new_job_name, wishes_of, with_notices
 from paceline.estimator.limits import check_job_name
 from paceline.estimator.session import Surroundings, surroundings
 from paceline.estimator.submit import not_fitted, planned, submit
@@ -172,7 +173,9 @@ class EstimatorBase:
 
     def _wishes(self) -> JobSpec:
         values = {name: getattr(self, name) for name in arguments_of(self._class_name) if name != "hyperparameters"}
-        return wishes_of(self._class_name, {**values, "hyperparameters": self._hyperparameters}, ENGINES)
+        values["hyperparameters"] = self._hyperparameters
+        notices = on_engine_of(self.around().environ, values)
+        return with_notices(wishes_of(self._class_name, values, ENGINES), notices)
 
     def _job(self) -> TrainingJob:
         if self.latest_training_job is None:

@@ -14,6 +14,9 @@ INPUT_MODES = ("File", "FastFile", "Pipe")
 DATA_TYPES = ("S3Prefix", "ManifestFile", "AugmentedManifestFile")
 FILE_SYSTEMS = ("EFS", "FSxLustre")
 DEFAULT_CHANNEL = "training"
+# The bucket of a notebook without an AWS account. What it would hold lies below BUCKET_DIRECTORY of the working directory.
+NO_BUCKET = "no-aws-account-here"
+BUCKET_DIRECTORY = ".paceline/bucket"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,9 @@ def checked_input_mode(value: object) -> str:
 
 
 def as_url(text: str, directory: Path) -> str:
-    """The address in a form that every host can read: a URL unchanged, a path made absolute."""
+    """The address in a form that every host can read: a URL unchanged, a path made absolute. NO_BUCKET is a directory."""
+    if text == f"s3://{NO_BUCKET}" or text.startswith(f"s3://{NO_BUCKET}/"):
+        text = BUCKET_DIRECTORY + text.removeprefix(f"s3://{NO_BUCKET}")
     if "://" in text and not text.startswith("file://"):
         return text
     return str((directory / Path(text.removeprefix("file://")).expanduser()).absolute())

@@ -10,9 +10,11 @@ from paceline.errors import UsageError
 from paceline.estimator.arguments import shown
 from paceline.estimator.distribution import Distribution
 from paceline.estimator.limits import is_count
+from paceline.probes.gpus import count_visible
 from paceline.spelling import nearest
 
 LOCAL, LOCAL_GPU = "local", "local_gpu"
+ENGINE_VARIABLE = "PACELINE_ENGINE"
 MOST_GROUPS = 5
 _LOCAL_SPELLINGS = {"local-gpu": LOCAL_GPU, "localgpu": LOCAL_GPU, "local_cpu": LOCAL, "cpu": LOCAL, "gpu": LOCAL_GPU}
 
@@ -49,6 +51,24 @@ class RequestedMachines:
     @property
     def on_sagemaker(self) -> bool:
         return self.engine == "sagemaker"
+
+
+def on_engine_of(environ: Mapping[str, str], values: dict[str, Any]) -> tuple[str, ...]:
+    """Put the engine of PACELINE_ENGINE into arguments that name none, and return the notices about it.
+
+    With `local`, an ml. type is this machine: local_gpu if a GPU is visible here, else local.
+    """
+    engine = environ.get(ENGINE_VARIABLE)
+    if not engine or values.get("engine") is not None:
+        return ()
+    kind = values.get("instance_type")
+    if kind in (LOCAL, LOCAL_GPU):
+        return ()
+    values["engine"] = engine
+    if engine != LOCAL or not isinstance(kind, str) or not kind.startswith("ml."):
+        return (f"{ENGINE_VARIABLE}={engine} says where the job runs",)
+    values["instance_type"] = LOCAL_GPU if count_visible(environ)[0] else LOCAL
+    return (f"{ENGINE_VARIABLE}={engine}: this machine stands in for {kind}",)
 
 
 def machines_of(values: Mapping[str, Any], engines: Sequence[str]) -> RequestedMachines:

@@ -96,6 +96,11 @@ def wishes_of(class_name: str, values: Mapping[str, Any], engines: Sequence[str]
     )
 
 
+def with_notices(spec: JobSpec, notices: Sequence[str]) -> JobSpec:
+    """The same job, with these notices before its own."""
+    return replace(spec, notices=(*notices, *spec.notices))
+
+
 def job_channels(spec: JobSpec, inputs: object, directory: Path) -> tuple[tuple[Channel, ...], tuple[str, ...]]:
     """The channels of one fit(), including the channel of model_uri, and the notices about them.
 
@@ -212,7 +217,8 @@ def _check_entry_point(entry: object, distribution: Distribution) -> None:
             saw="a name that ends in neither .py nor .sh",
             next="entry_point='train.py'",
         )
-    if distribution.every_gpu and not text.endswith(".py"):
+    # SageMaker's own library runs a shell script once for each rank, as paceline does. torchrun and DDP have no such form there.
+    if distribution.every_gpu and distribution.strategy != "smdistributed" and not text.endswith(".py"):
         saw = f"{text} with {distribution.strategy}"
         raise UsageError("U45", "ranks of torch are Python scripts", saw=saw, next="entry_point='train.py'")
 

@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -12,7 +12,8 @@ from paceline.estimator.arguments import shown
 from paceline.estimator.code import COMMAND_FILE
 from paceline.estimator.exceptions import explained
 from paceline.estimator.inputs import FileSystemInput, TrainingInput
-from paceline.estimator.job import JobSpec, new_job_name, wishes_of
+from paceline.estimator.instances import on_engine_of
+from paceline.estimator.job import JobSpec, new_job_name, wishes_of, with_notices
 from paceline.estimator.model_trainer_parts import (
     DEFAULT_RUN_SECONDS,
     MPI,
@@ -81,7 +82,7 @@ class ModelTrainer:
     environment: Mapping[str, str] | None = None
     """Environment variables of every rank. Their values are never shown."""
     hyperparameters: Mapping[str, Any] | str | Path | None = None
-    """The script's arguments, or the JSON file with the arguments."""
+    """The script's arguments, or the JSON or YAML file with the arguments."""
     tags: Sequence[Mapping[str, str]] | Mapping[str, str] | None = None
     """Tags of the job. Only SageMaker reads this field."""
     local_container_root: str | None = None
@@ -96,6 +97,8 @@ class ModelTrainer:
     def __post_init__(self) -> None:
         self._added: dict[str, Any] = {}
         self.latest_training_job: TrainingJob | None = None
+        # As in v3, the attribute has the content of the file.
+        self.hyperparameters = _hyperparameters(self.hyperparameters)
         self._wishes()
 
     @explained
@@ -127,6 +130,11 @@ class ModelTrainer:
         Raises:  UsageError U48: no such job
         """
         return find_job(training_job_name, surroundings())
+
+    @property
+    def _latest_training_job(self) -> TrainingJob | None:
+        """The latest job, under the name that notebooks of v3 use."""
+        return self.latest_training_job
 
     @explained
     def stop(self, *, now: bool = False) -> None:
@@ -266,11 +274,12 @@ class ModelTrainer:
             "model_channel_name": "model",
             **self._added,
         }
-        spec = wishes_of("ModelTrainer", values, ENGINES, profile="v3")
+        notices = on_engine_of(self.around().environ, values)
+        spec = with_notices(wishes_of("ModelTrainer", values, ENGINES, profile="v3"), notices)
         if limit is not None:
             return spec
         said = f"no stopping_condition: the job is stopped after {DEFAULT_RUN_SECONDS} s, ModelTrainer's default (SDK v2: 86400 s)"
-        return _with_notice(spec, said)
+        return with_notices(spec, [said])
 
     def _compute_values(self) -> dict[str, Any]:
         compute = self.compute
@@ -375,29 +384,43 @@ def _limit_values(limit: StoppingCondition) -> dict[str, Any]:
 
 
 def _hyperparameters(value: object) -> Any:
-    """The dict, or the content of the JSON file that the value names."""
+    """The dict, or the content of the JSON or YAML file that the value names."""
     if not isinstance(value, str | Path):
         return value
     path = Path(value)
-    if path.suffix in (".yaml", ".yml"):
-        raise UsageError(
-            "U37", "hyperparameters in YAML are not read", saw=str(path), next=f"write {path.with_suffix('.json')}"
-        )
+    is_yaml = path.suffix in (".yaml", ".yml")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        return _yaml(path, text) if is_yaml else json.loads(text)
     except (OSError, ValueError) as error:
         raise UsageError(
-            "U37", f"hyperparameters: {path} cannot be read", saw=str(error), next=f"python -m json.tool {path}"
+            "U37",
+            f"hyperparameters: {path} cannot be read",
+            saw=str(error),
+            next=f"correct {path}" if is_yaml else f"python -m json.tool {path}",
         ) from error
+
+
+def _yaml(path: Path, text: str) -> Any:
+    """Raises:  UsageError U37: PyYAML is not installed; ValueError: it is not YAML"""
+    try:
+        import yaml  # type: ignore[import-untyped,unused-ignore]
+    except ImportError as error:
+        raise UsageError(
+            "U37",
+            "hyperparameters in YAML need PyYAML",
+            saw=str(path),
+            next=f"pip install pyyaml, or write {path.with_suffix('.json')}",
+        ) from error
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from error
 
 
 def _switch(config: object, name: str) -> bool:
     value = read_attribute(config, name)
     return value if isinstance(value, bool) else True
-
-
-def _with_notice(spec: JobSpec, text: str) -> JobSpec:
-    return replace(spec, notices=(*spec.notices, text))
 
 
 def _refused(what: str, why: str, next: str) -> UsageError:

@@ -1,12 +1,15 @@
-"""Names of the SageMaker SDK that its notebooks use around the estimators: Session, get_execution_role, Mode, TensorBoardOutputConfig."""
+"""Names of the SageMaker SDK that its notebooks use around the estimators: Session, get_execution_role, S3Uploader, Mode and others."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from paceline.errors import PacelineError, UsageError
 from paceline.estimator import console
+from paceline.estimator.inputs import BUCKET_DIRECTORY, NO_BUCKET
 from paceline.estimator.session import surroundings
 from paceline.launch.engines.sagemaker.aws import Aws, asking, connect
 from paceline.launch.engines.sagemaker.request import NO_ROLE
@@ -29,6 +32,8 @@ class TensorBoardOutputConfig:
     """A prefix in S3."""
     container_local_output_path: str | None = None
     """The directory in the container."""
+    local_path: str | None = None
+    """The same directory, under SDK v3's name."""
 
 
 class Session:
@@ -38,27 +43,45 @@ class Session:
     """
 
     def __init__(self, boto_session: Any = None, *, default_bucket: str | None = None, **_ignored: Any) -> None:
-        self.boto_session = boto_session
-        """The boto3 session that was given; None: the machine's own credentials count."""
+        self._given = boto_session
         self._bucket = default_bucket
+        self.default_bucket_prefix: str | None = None
+        """A prefix below the bucket, which only a configuration file of the SDK sets; always None here."""
         self._aws: Aws | UsageError | None = None
+
+    @property
+    def boto_session(self) -> Any:
+        """The boto3 session that was given, or one with the machine's own credentials; without boto3, an object with the region's name."""
+        if self._given is None:
+            try:
+                import boto3  # type: ignore[import-untyped,unused-ignore]
+            except ImportError:
+                return SimpleNamespace(region_name=self.boto_region_name)
+            self._given = boto3.session.Session(region_name=self.boto_region_name)
+        return self._given
 
     @property
     def boto_region_name(self) -> str | None:
         """The region; None: no region is known here."""
-        if self.boto_session is not None:
-            return str(self.boto_session.region_name)
+        if self._given is not None:
+            return None if self._given.region_name is None else str(self._given.region_name)
         aws = self._connected()
         return aws.region if isinstance(aws, Aws) else None
 
     def default_bucket(self) -> str:
         """The bucket of this account and region, as SageMaker names it.
 
-        Raises:  UsageError E40, E41, E01: no AWS account can be asked; use directories of this machine instead
+        Without an AWS account, a placeholder: an address in it is a directory below .paceline/bucket for jobs that do not run on SageMaker.
         """
         if self._bucket is None:
-            aws = self._required()
-            self._bucket = f"sagemaker-{aws.region}-{_account(aws)}"
+            aws = self._connected()
+            if not isinstance(aws, Aws):
+                console.notices(
+                    [f"no AWS account here ({aws.what}); s3://{NO_BUCKET}/ is the directory {BUCKET_DIRECTORY}"]
+                )
+                self._bucket = NO_BUCKET
+            else:
+                self._bucket = f"sagemaker-{aws.region}-{_account(aws)}"
         return self._bucket
 
     def upload_data(self, path: str, bucket: str | None = None, key_prefix: str = "data", **_ignored: Any) -> str:
@@ -80,27 +103,42 @@ class Session:
                 aws.client("s3").upload_file(str(file), to, f"{key_prefix}/{name}")
         return f"s3://{to}/{key_prefix}" if source.is_dir() else f"s3://{to}/{key_prefix}/{source.name}"
 
+    def update_training_job(self, job_name: str, resource_config: Mapping[str, Any] | None = None, **more: Any) -> None:
+        """Change a job on SageMaker, such as the seconds of its warm pool. Without an AWS account, a notice: there is no warm pool."""
+        aws = self._connected()
+        if not isinstance(aws, Aws):
+            console.notices(
+                [f"no AWS account here ({aws.what}); there is nothing to change about {job_name} on SageMaker"]
+            )
+            return
+        asked = {
+            "TrainingJobName": job_name,
+            **({"ResourceConfig": dict(resource_config)} if resource_config else {}),
+            **more,
+        }
+        with asking("changing the job", surroundings().environ):
+            aws.client("sagemaker").update_training_job(**asked)
+
     def _connected(self) -> Aws | UsageError:
         """The connection, or why there is none."""
         if self._aws is None:
             try:
                 self._aws = connect(
-                    surroundings().environ, {}, self.boto_session.region_name if self.boto_session else None
+                    surroundings().environ, {}, self._given.region_name if self._given is not None else None
                 )
             except UsageError as error:
                 self._aws = error
         return self._aws
 
-    def _required(self) -> Aws:
-        aws = self._connected()
-        if isinstance(aws, Aws):
-            return aws
-        raise UsageError(
-            aws.code,
-            f"there is no AWS account here, so there is no bucket: {aws.what}",
-            saw=aws.saw,
-            next="use directories of this machine: fit({'train': 'data'}), output_path='out'",
-        )
+
+class S3Uploader:
+    """SDK v2's and v3's uploader. Without an AWS account, directories of this machine take the place of S3."""
+
+    @staticmethod
+    def upload(local_path: str, desired_s3_uri: str, kms_key: str | None = None, **_ignored: Any) -> str:
+        """Upload a file or a directory below that URL and return its URL; see Session.upload_data."""
+        bucket, _, prefix = desired_s3_uri.removeprefix("s3://").partition("/")
+        return Session().upload_data(local_path, bucket, prefix.rstrip("/"))
 
 
 def get_execution_role(sagemaker_session: Session | None = None, use_default: bool = False) -> str:

@@ -114,16 +114,23 @@ def _framework_image(
             else "image_uri=None"
         )
         raise UsageError("U47", what, saw=saw, next="image_uri='ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG'")
-    where = values.get("image_uri_region") or region
-    if where not in _REGIONS:
+    kind = "gpu" if machines.gpus_per_host or machines.gpus_per_host is None else "cpu"
+    return framework_image(_IMAGES[class_name], version, python, kind, values.get("image_uri_region") or region)
+
+
+def framework_image(name: str, version: str, python: str, kind: str, region: str | None) -> str:
+    """The address of AWS's own image, such as pytorch-training 2.6.0 for gpu.
+
+    Raises:  UsageError U47: the registry of the region is not known
+    """
+    if region not in _REGIONS:
         raise UsageError(
             "U47",
             "the registry of framework images is not known for this region",
-            saw=f"region {where}",
+            saw=f"region {region}",
             next="engine_options={'region': 'us-west-2'}, or image_uri='...'",
         )
-    kind = "gpu" if machines.gpus_per_host or machines.gpus_per_host is None else "cpu"
-    return f"{_ACCOUNT}.dkr.ecr.{where}.amazonaws.com/{_IMAGES[class_name]}:{version}-{kind}-{python}"
+    return f"{_ACCOUNT}.dkr.ecr.{region}.amazonaws.com/{name}:{version}-{kind}-{python}"
 
 
 def _algorithm(values: Mapping[str, Any], definitions: list[dict[str, str]]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from paceline.errors import PacelineError, UsageError
 from paceline.estimator import console
-from paceline.estimator.describe import description, training_seconds
+from paceline.estimator.describe import description, model_address, training_seconds
 from paceline.estimator.exceptions import explained
 from paceline.estimator.failure import LIMITS, failure_of
 from paceline.estimator.metrics import metric_rows
@@ -23,6 +23,14 @@ POLL_SECONDS = 0.5
 _PATIENCE_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0)
 # Allowed values for fit()'s logs=. Rules and Training are SageMaker's names for parts of the output.
 _SHOWN = (True, "All", "Training", "Rules")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelArtifacts:
+    """What a job leaves, in SDK v3's form."""
+
+    s3_model_artifacts: str
+    """The location of model.tar.gz, or the directory of the model on this machine."""
 
 
 @dataclass(slots=True)
@@ -44,6 +52,16 @@ class TrainingJob:
     def job_name(self) -> str:
         """The job's name, under SDK v2's attribute name."""
         return self.name
+
+    @property
+    def training_job_name(self) -> str:
+        """The job's name, under SDK v3's attribute name."""
+        return self.name
+
+    @property
+    def model_artifacts(self) -> ModelArtifacts:
+        """The location of the job's model, in SDK v3's form."""
+        return ModelArtifacts(model_address(self._submitted(), self.run_dir))
 
     @explained
     def status(self) -> Observation:
