@@ -114,7 +114,7 @@ class ModelTrainer:
         Raises:  UsageError: refused before anything was sent; UnexpectedStatusException, CapacityError, TrainingTimeout: the job failed
         """
         spec, inputs, around = self._wishes(), self._inputs(input_data_config), self.around()
-        name = new_job_name(str(self.base_job_name or "model-trainer"), around.now_ns())
+        name = new_job_name(self._base_name() or "model-trainer", around.now_ns())
         if dry_run:
             return planned(spec, inputs, name, around)
         self.latest_training_job = submit(spec, inputs, name, around)
@@ -221,6 +221,10 @@ class ModelTrainer:
             raise
         return self
 
+    def _base_name(self) -> Any:
+        base = self.base_job_name
+        return base.replace("_", "-") if isinstance(base, str) else base
+
     def _job(self) -> TrainingJob:
         if self.latest_training_job is None:
             raise not_fitted()
@@ -261,7 +265,8 @@ class ModelTrainer:
             **_launch_values(self.distributed),
             **_limit_values(of_kind("stopping_condition", limit, StoppingCondition)),
             "role": self.role,
-            "base_job_name": self.base_job_name,
+            # SageMaker's names have no underscore; v3 replaces it too.
+            "base_job_name": self._base_name(),
             "image_uri": self.training_image,
             "sagemaker_session": self.sagemaker_session,
             "input_mode": self.training_input_mode,

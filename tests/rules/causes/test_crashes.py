@@ -298,6 +298,15 @@ def test_a_path_that_only_a_container_has_is_named_by_its_variable(crashed, exit
     assert advice in finding.next[0] if advice else finding.next[0].startswith("edit")
 
 
+@pytest.mark.parametrize("package", ["sagemaker_training", "sagemaker_containers"])
+def test_the_toolkit_of_a_container_is_named_with_what_holds_its_values(crashed, exit_of, found, package):
+    error = ("ModuleNotFoundError", f"No module named '{package}.environment'")
+    (finding,) = found("C01", crashed(exit_of(1, error=error)))
+    assert "add sagemaker-training to requirements.txt" in finding.next[0]
+    assert "SM_HPS" in finding.next[0] and "from os.environ" in finding.next[0]
+    assert ("it is sagemaker_training today" in finding.next[0]) == (package == "sagemaker_containers")
+
+
 def test_another_package_that_is_missing_may_be_the_scripts_own(crashed, exit_of, found):
     error = ("ModuleNotFoundError", "No module named 'models.resnet'")
     (finding,) = found("C01", crashed(exit_of(1, error=error)))

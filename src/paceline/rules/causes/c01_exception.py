@@ -46,6 +46,12 @@ Source: paceline/worker/error_file.py writes the exception when it is raised.
 
 ENDED_ITSELF = "script ended with an error code"
 _OPT_ML = re.compile(r"/opt/ml/(?:input/data/([A-Za-z0-9_.-]+)|model|output|checkpoints|input)")
+_VARIABLES = "read SM_HPS, SM_HOSTS, SM_CURRENT_HOST, SM_NUM_GPUS and SM_CHANNEL_* from os.environ"
+# Packages of SageMaker's containers that scripts import -> what to do where they are not installed.
+_OF_THE_CONTAINER = {
+    "sagemaker_training": f"add sagemaker-training to requirements.txt beside the script, or {_VARIABLES}",
+    "sagemaker_containers": f"it is sagemaker_training today: add sagemaker-training to requirements.txt and import that, or {_VARIABLES}",
+}
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
@@ -113,6 +119,8 @@ def _install(package: str, error: RankError) -> tuple[str]:
     if lacks_torch(error):
         return (install_torch(error.python),)
     python = shlex.quote(error.python) if error.python else "python"
+    if package in _OF_THE_CONTAINER:
+        return (_OF_THE_CONTAINER[package],)
     return (f"{python} -m pip list: is {package} installed for the Python that ran the script?",)
 
 
