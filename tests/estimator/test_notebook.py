@@ -16,6 +16,8 @@ from paceline.estimator import (
     TensorBoardOutputConfig,
     get_execution_role,
     image_uris,
+    name_from_base,
+    unique_name_from_base,
 )
 from paceline.estimator.model_trainer_parts import Compute
 from paceline.launch.engines.sagemaker import aws
@@ -217,3 +219,18 @@ def test_a_job_has_v3s_names_too(tmp_path, monkeypatch):
 
 def test_a_directory_for_tensorboard_has_v3s_name():
     assert TensorBoardOutputConfig("s3://b/p", local_path="/opt/ml/output/tensorboard").local_path
+
+
+def test_the_sdks_rooms_are_written_in_full():
+    room = importlib.import_module("paceline.estimator")
+    assert room.session.Session is Session and room.pytorch.PyTorch is PyTorch
+    assert room.s3.S3Uploader is S3Uploader and room.inputs.TrainingInput is room.TrainingInput
+    with pytest.raises(AttributeError, match="Sesion"):
+        _ = room.session.Sesion
+
+
+@pytest.mark.parametrize("length", [63, 30])
+def test_a_name_from_a_base_is_no_longer_than_asked(length):
+    for made in (name_from_base("a" * 80, length), unique_name_from_base("mnist", length)):
+        assert len(made) <= length and made[:1].isalnum()
+    assert name_from_base("mnist").startswith("mnist-20")

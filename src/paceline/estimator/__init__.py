@@ -1,8 +1,8 @@
 """The SageMaker SDK's classes: Estimator, PyTorch, TensorFlow, ModelTrainer. Importing this package loads neither torch nor boto3."""
 
-from typing import NoReturn
+import sys
 
-from paceline.estimator import image_uris
+from paceline.estimator import image_uris, session
 from paceline.estimator.absent_names import refuse_absent
 from paceline.estimator.estimator import Estimator, PyTorch, TensorFlow
 from paceline.estimator.exceptions import CapacityError, TrainingTimeout, UnexpectedStatusException
@@ -20,7 +20,15 @@ from paceline.estimator.model_trainer_parts import (
     StoppingCondition,
     Torchrun,
 )
-from paceline.estimator.notebook import Mode, S3Uploader, Session, TensorBoardOutputConfig, get_execution_role
+from paceline.estimator.notebook import (
+    Mode,
+    S3Uploader,
+    Session,
+    TensorBoardOutputConfig,
+    get_execution_role,
+    name_from_base,
+    unique_name_from_base,
+)
 from paceline.estimator.training_job import TrainingJob
 
 __all__ = [
@@ -50,9 +58,19 @@ __all__ = [
     "UnexpectedStatusException",
     "get_execution_role",
     "image_uris",
+    "name_from_base",
+    "unique_name_from_base",
 ]
 
 
-def __getattr__(name: str) -> NoReturn:
+# The module session has the name of the SDK's, and notebooks write sagemaker.session.Session.
+vars(session)["Session"] = Session
+# Rooms of the SDK whose names notebooks write in full, such as sagemaker.s3.S3Uploader. Here, this package has them all.
+_ROOMS = ("debugger", "pytorch", "s3", "tensorflow", "utils")
+
+
+def __getattr__(name: str) -> object:
+    if name in _ROOMS:
+        return sys.modules[__name__]
     refuse_absent(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

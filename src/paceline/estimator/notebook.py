@@ -10,6 +10,8 @@ from typing import Any
 from paceline.errors import PacelineError, UsageError
 from paceline.estimator import console
 from paceline.estimator.inputs import BUCKET_DIRECTORY, NO_BUCKET
+from paceline.estimator.job import new_job_name
+from paceline.estimator.limits import LONGEST_NAME
 from paceline.estimator.session import surroundings
 from paceline.launch.engines.sagemaker.aws import Aws, asking, connect
 from paceline.launch.engines.sagemaker.request import NO_ROLE
@@ -160,6 +162,17 @@ def get_execution_role(sagemaker_session: Session | None = None, use_default: bo
             saw=error.saw,
             next="role='arn:aws:iam::ACCOUNT:role/NAME'",
         ) from error
+
+
+def name_from_base(base: str, max_length: int = LONGEST_NAME, short: bool = False) -> str:
+    """The base and the time, as the SDK makes names. `short` has no effect: the time is always to the millisecond."""
+    stamp = new_job_name("", surroundings().now_ns()).lstrip("-")
+    return f"{base[: max_length - len(stamp) - 1].rstrip('-')}-{stamp}"
+
+
+def unique_name_from_base(base: str, max_length: int = LONGEST_NAME) -> str:
+    """The same as name_from_base."""
+    return name_from_base(base, max_length)
 
 
 def _account(aws: Aws) -> str:
