@@ -84,6 +84,14 @@ def test_a_dry_run_asks_nothing_and_leaves_nothing(project, capsys):
     assert not (project / ".paceline").exists()
 
 
+def test_only_hosts_of_this_machine_have_an_opt_ml_of_their_own():
+    asked = ["--opt-ml", "train.py"]
+    job, _, _ = submission_of(parse(["--engine", "local", *asked]), "r-000001", {}, {})
+    assert job.file.job.contract.shown_at_opt_ml and not job.file.job.contract.opt_ml
+    with pytest.raises(UsageError, match="--opt-ml is the engine's"):
+        submission(*asked)
+
+
 def test_a_job_that_is_refused_leaves_nothing(project, capsys):
     assert main(["submit", "--engine", "fake", "--option", "refuse=E03", "train.py"]) == 2
     assert "the fake engine refuses this job" in capsys.readouterr().err

@@ -2,7 +2,8 @@
 
 import sys
 
-from paceline.estimator import image_uris, session
+from paceline.estimator import image_uris as image_uris
+from paceline.estimator import session
 from paceline.estimator.absent_names import refuse_absent
 from paceline.estimator.estimator import Estimator, PyTorch, TensorFlow
 from paceline.estimator.exceptions import CapacityError, TrainingTimeout, UnexpectedStatusException
@@ -57,7 +58,6 @@ __all__ = [
     "TrainingTimeout",
     "UnexpectedStatusException",
     "get_execution_role",
-    "image_uris",
     "name_from_base",
     "unique_name_from_base",
 ]
