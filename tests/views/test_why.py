@@ -194,6 +194,8 @@ def test_the_object_for_a_program(case):
             }
         ],
         "earlier": [],
+        "restart_count": None,
+        "lost_step_count": None,
         "not_judged": ["x"],
     }
 

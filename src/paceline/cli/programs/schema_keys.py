@@ -45,6 +45,8 @@ SAME = {
     "loading_seconds": "Waiting for data.",
     "mean_step_seconds": "Mean duration of all measured steps.",
     "step_count": "Number of steps.",
+    "restart_count": "How often the ranks were started again.",
+    "lost_step_count": "Steps that are made again because of these restarts; null: it is not known.",
     "startup_seconds": "Time from the start of the run to its first step.",
     "not_judged": "What could not be looked at, and why.",
     "warnings": "What makes the answer doubtful.",
@@ -571,6 +573,8 @@ runs[].ranks_here
 runs[].ranks_wanted
 runs[].step
 runs[].step_seconds
+runs[].restart_count
+runs[].lost_step_count
 runs[].started_ns
 runs[].finished_ns
 runs[].first_host
@@ -739,6 +743,8 @@ lost_seconds                   Time outside steps: the three below together.
 startup_seconds
 restarts_seconds               Between attempts.
 end_seconds                    After the last step.
+restart_count
+lost_step_count
 slowest                        The ranks that the others wait for; null: none for certain.
 slowest.host                   Host of the first of them.
 slowest.rank                   The first of them.
@@ -776,6 +782,8 @@ step_seconds
 ranks_here
 ranks_wanted
 spread
+restart_count
+lost_step_count
 ranks              Each rank.
 ranks[].host
 ranks[].rank
@@ -849,6 +857,8 @@ earlier[].attempt
 earlier[].after_seconds    Time from the start of the run; null: not known, or of an earlier attempt.
 earlier[].reason           Why it does not hold; empty: it is of an earlier attempt.
 earlier[]                  = paceline.findings:CauseFinding
+restart_count              How often the ranks were started again; null: logs were read.
+lost_step_count
 not_judged
 """,
     ),
