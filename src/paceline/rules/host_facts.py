@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from paceline.findings import Rule, Verdict, judge
+from paceline.findings import Judgement, Rule, Verdict, judge
 from paceline.rules import discover
 
 
@@ -97,3 +97,8 @@ def all_host_checks() -> tuple[Rule, ...]:
 def host_verdicts(before: HostsBefore) -> tuple[Verdict, ...]:
     """One verdict per check of hosts."""
     return tuple(judge(all_host_checks(), before))
+
+
+def hosts_not_judged(missing: str) -> tuple[Verdict, ...]:
+    """The verdicts where no host could be looked at. `missing`: what is not known, and why."""
+    return tuple(Verdict(check.code, Judgement.NOT_JUDGED, missing=missing) for check in all_host_checks())

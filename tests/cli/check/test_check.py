@@ -82,6 +82,47 @@ def test_a_port_that_is_taken_is_an_error(project, capsys):
     assert main(line) == 0
 
 
+def answered(capsys, *argv: str) -> dict:
+    assert main(["check", "--json", "--fail-on", "never", *argv]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_hosts_of_an_engine_are_compared_and_a_pair_that_cannot_connect_is_named(capsys):
+    options = ("--engine", "fake", "--nnodes", "2", "--option", "torch=2.0,2.1", "--option", "cut=host-1")
+    answer = answered(capsys, *options)
+    found = {one["what"] for one in answer["findings"]}
+    assert "the hosts have different versions of torch" in found
+    assert {"host-0 cannot connect to host-1", "host-1 cannot connect to host-0"} <= found
+
+
+def test_a_host_without_an_answer_is_an_error_and_the_others_are_judged(capsys):
+    answer = answered(capsys, "--engine", "fake", "--nnodes", "3", "--option", "gone=host-2")
+    assert "host-2 is gone" in {one["what"] for one in answer["findings"]} and "K37" in answer["silent"]
+
+
+def test_where_no_host_is_free_the_script_is_judged_and_the_hosts_are_not(capsys):
+    answer = answered(capsys, "--engine", "fake", "--option", "busy=yes", "--wait", "5s", "wrong.py")
+    assert "K07" in {one["code"] for one in answer["findings"]}
+    unseen = {one["code"] for one in answer["not_judged"] if "free within 5 s" in one["missing"]}
+    assert unseen == {f"K{number}" for number in range(30, 40)}
+
+
+def test_of_sagemaker_the_job_is_judged_and_the_machines_are_not(capsys):
+    answer = answered(capsys, "--engine", "sagemaker", "--option", "instance_type=ml.p3dn.48xlarge", "train.py")
+    assert "K01" in {one["code"] for one in answer["findings"]}
+    assert sum("paid for" in one["missing"] for one in answer["not_judged"]) == 10
+
+
+def test_sagemakers_api_on_this_machine_is_this_machine(capsys):
+    assert not {"K33", "K35"} & {one["code"] for one in answered(capsys, "--engine", "sagemaker-local")["not_judged"]}
+
+
+def test_what_is_not_known_of_the_other_hosts_of_a_job_by_hand_is_not_judged(capsys):
+    answer = answered(capsys, "--nnodes", "2", "--master-addr", "algo-1")
+    assert {"K37", "K38", "K39"} <= {one["code"] for one in answer["not_judged"]}
+    assert {"K37", "K38", "K39"} <= set(answered(capsys)["silent"])
+
+
 def test_options_of_run_describe_the_job(project, capsys):
     (project / "spawns.py").write_text("import torch.multiprocessing as mp\nmp.spawn(main, nprocs=2)\n")
     assert main(["check", "--fail-on", "K13", "spawns.py"]) == 0
@@ -124,6 +165,9 @@ def test_sarif_has_a_rule_and_a_place_for_each_finding(project, capsys):
         (["--fail-on", "eror", "train.py"], "U03", "nothing that can be found"),
         (["--max-run", "soon", "train.py"], "U03", "--max-run 'soon' is not a duration"),
         (["--sarif", "/nowhere/x.sarif", "train.py"], "U22", "SARIF"),
+        (["--engine", "kubernetes"], "E01", "there is no engine 'kubernetes'"),
+        (["--wait", "soon"], "U03", "--wait 'soon' is not a duration"),
+        (["--option", "nodes"], "U03", "is not KEY=VALUE"),
     ],
 )
 def test_what_cannot_be_checked_is_refused(argv, code, says, capsys):

@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +13,14 @@ from paceline.cli.job.options import parse_run
 from paceline.cli.option import Option, Verb
 from paceline.cli.parsing import VerbParser, split_at_script
 from paceline.cli.terminal import columns, use_color
-from paceline.cli.values import fail_on
-from paceline.facts import Job
+from paceline.cli.values import duration, fail_on
 from paceline.findings import Finding, Judgement, Severity, Verdict
+from paceline.job_file import JobFile
+from paceline.launch.engines.base import PLACES, load
 
 _NEVER = "never"
+# SageMaker's API on this machine: its jobs are SageMaker's, its machine is this one.
+_JOBS_OF, _MACHINES = {"sagemaker-local": "sagemaker"}, {"sagemaker-local": "local"}
 _OF_THE_JOB = (
     "nnodes", "nproc-per-node", "master-addr", "module", "no-python", "run-path", "max-run", "hp", "hyperparameters", "hp-profile",
     "channel", "output", "checkpoints", "source-dir", "standalone", "local-hosts", "opt-ml",
@@ -27,19 +30,25 @@ VERB = Verb(
     "check",
     __doc__ or "",
     (
-        ("paceline check", "this machine alone"),
         ("paceline check --nnodes 2 --nproc-per-node 8 train.py --lr 0.1", "as a job of 16 ranks"),
+        ("paceline check --engine slurm --nnodes 2 --option partition=gpu", "the nodes of a job"),
     ),
     (
         Option("hosts", "Look at these hosts over ssh, and let them connect to each other.", "HOST,..."),
         Option(
             "option",
-            "An option of the ssh engine, with --hosts. May be repeated.",
+            "An option of the engine. May be repeated.",
             "KEY=VALUE",
             default=(),
             repeatable=True,
         ),
-        Option("engine", "Where the job is to run, for the checks that depend on it.", "NAME", default="local"),
+        Option(
+            "engine",
+            "Where the job is to run. The hosts that it would get there are looked at.",
+            "|".join((*PLACES, "sagemaker-local")),
+            default="local",
+        ),
+        Option("wait", "How long to wait for hosts that other jobs use.", "DURATION", default="30s"),
         Option("instance", "The machine type of every host.", "TYPE"),
         Option(
             "plan",
@@ -72,8 +81,10 @@ VERB = Verb(
 Each finding names its file and line, and has a page: `paceline explain K07`. The files that the script imports are
 looked at too, where they lie below its directory and are imported for certain; what is found in them is a warning.
 A comment `# paceline: ignore[K07] why` behind a line, or on the line above it, switches a check off there. With
-`--hosts` the machines that are looked at are those, over ssh: each says what it has, and connects to the others. What could
-not be looked at is listed as not judged. All checks are in [checks.md](checks.md).""",
+`--hosts` or `--engine` the hosts of the job are looked at: each says what it has, and connects to the others. Slurm and Ray
+are asked for the nodes that the job would get, and get them back after seconds. If no nodes are free within `--wait`, nothing
+stays in the queue. What could not be looked at is listed as not judged. All checks are in [checks.md](checks.md), and what
+each engine does in [engines.md](engines.md#a-look-at-the-hosts-before-the-job).""",
 )
 
 
@@ -115,7 +126,7 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
     Raises:  UsageError: the command line describes an impossible job
     """
     from paceline.cli.job.job import job_file_of
-    from paceline.cli.job.submission import variable
+    from paceline.cli.job.submission import key_and_value, variable
     from paceline.cli.submit import planned
     from paceline.launch.program import require_program
     from paceline.rules.collect import before_of
@@ -124,15 +135,19 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
     # Without a script, only the machine is checked; any script name would do.
     run_args = parse_run([*args.run_argv, *(args.script_argv or ["script.py"])], {})
     file = job_file_of(run_args)
-    of_the_host = _host_verdicts(args, file.job, file.ranks_per_host, run_args)
+    options = dict(key_and_value(text) for text in args.option)
+    if args.hosts is not None:
+        options["hosts"] = args.hosts
+    of_the_host = _host_verdicts(args, file, run_args, options)
     if not args.script_argv:
         return of_the_host
     job = file.job
     require_program(job, os.environ)
     environment = dict(variable(text, os.environ) for text in args.env)
+    instance = args.instance or options.get("instance_type")
     before = before_of(
-        engine=args.engine,
-        instance_type=args.instance,
+        engine=_JOBS_OF.get(args.engine, args.engine),
+        instance_type=instance,
         hosts=job.max_hosts,
         ranks_per_host=file.ranks_per_host,
         program=job.program,
@@ -144,7 +159,7 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
         environment=environment,
         hyperparameters=job.contract.hyperparameters,
         profile=job.contract.profile,
-        plan=planned(args.instance, job.max_hosts, job.max_run_seconds, args.plan) if args.plan is not None else None,
+        plan=planned(instance, job.max_hosts, job.max_run_seconds, args.plan) if args.plan is not None else None,
     )
     by_hand = run_args.local_hosts is None and not run_args.standalone
     of_the_job = checks_of(
@@ -157,42 +172,31 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
     return (*of_the_job, *of_the_host)
 
 
-def _host_verdicts(args: argparse.Namespace, job: Job, ranks: str, run_args: argparse.Namespace) -> tuple[Verdict, ...]:
-    """The verdicts of the host checks on this machine, or on the hosts of --hosts."""
-    import msgspec
+def _host_verdicts(
+    args: argparse.Namespace, file: JobFile, run_args: argparse.Namespace, options: Mapping[str, str]
+) -> tuple[Verdict, ...]:
+    """The verdicts of the host checks on the hosts that the job would get, and why other hosts were not checked."""
+    from paceline.launch.engines.host_check import look_at
+    from paceline.launch.engines.submission import Submission
+    from paceline.rules.host_facts import HostsBefore, host_verdicts, hosts_not_judged
 
-    from paceline.probes.host_before import read_host
-    from paceline.recording.runs import runs_root
-    from paceline.rules.host_facts import HostFacts, HostsBefore, host_verdicts
-
-    count = int(ranks) if ranks.isdecimal() else None
-    if args.hosts is not None:
-        return _of_named_hosts(args, count)
-    meets_here = run_args.local_hosts is None and job.max_hosts > 1 and job.is_first
-    ports = [job.agents_port] if meets_here and job.agents_port else []
-    facts = read_host(os.uname().nodename, runs_root(environ=os.environ), ports)
-    by_hand = 1 if run_args.local_hosts is not None else job.max_hosts
-    here = (msgspec.convert(facts, HostFacts),)
-    return host_verdicts(HostsBefore(hosts=here, host_count=by_hand, ranks_per_host=count))
-
-
-def _of_named_hosts(args: argparse.Namespace, ranks: int | None) -> tuple[Verdict, ...]:
-    """The verdicts of the checks on hosts that are reached over ssh, and why other hosts were not checked."""
-    from paceline.cli.job.submission import key_and_value
-    from paceline.launch.engines.ssh.check import look_at
-    from paceline.launch.engines.ssh.options import read_settings
-    from paceline.rules.host_facts import HostsBefore, host_verdicts
-
-    options = {**dict(key_and_value(text) for text in args.option), "hosts": args.hosts}
-    settings = read_settings(options)
-    seen = look_at(settings, os.environ)
-    before = HostsBefore(hosts=seen.hosts, host_count=len(settings.hosts), ranks_per_host=ranks, links=seen.links)
+    name = "ssh" if args.hosts is not None else _MACHINES.get(args.engine, args.engine)
+    # A host of a job by hand looks at itself: the others are looked at where they are.
+    by_hand = run_args.local_hosts is None and file.job.max_hosts > 1
+    job = file.job if by_hand and file.job.is_first else replace(file.job, agents_port=None)
+    asked = Submission(file=replace(file, job=job), hosts=job.max_hosts, engine_options=options)
+    seen = look_at(load(name, os.environ, options), asked, duration("--wait", args.wait, example="5m", zero=True))
     refused: dict[str, list[Finding]] = {}
     for error in seen.refused:
         finding = Finding(code=error.code, severity=Severity.ERROR, what=error.what, saw=error.saw, next=error.next)
         refused.setdefault(error.code, []).append(finding)
     unseen = tuple(Verdict(code, Judgement.FIRED, tuple(findings)) for code, findings in sorted(refused.items()))
-    return (*unseen, *(host_verdicts(before) if seen.hosts else ()))
+    if not seen.hosts:
+        return (*unseen, *hosts_not_judged(seen.unknown or "the hosts of the job: none could be looked at"))
+    count = 1 if run_args.local_hosts is not None else max(job.max_hosts, len(seen.hosts) + len(seen.refused))
+    ranks = int(file.ranks_per_host) if file.ranks_per_host.isdecimal() else None
+    before = HostsBefore(hosts=seen.hosts, host_count=count, ranks_per_host=ranks, links=seen.links)
+    return (*unseen, *host_verdicts(before))
 
 
 def _fail_on(texts: Sequence[str]) -> frozenset[str]:

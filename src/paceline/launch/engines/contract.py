@@ -14,6 +14,7 @@ from paceline.errors import PacelineError
 from paceline.facts import Status
 from paceline.launch.engines import jobs
 from paceline.launch.engines.base import Capabilities, Engine, Observation
+from paceline.launch.engines.host_check import HostStarter, SeenHosts, chosen_pairs, look_at
 from paceline.launch.engines.submission import Submission
 
 _POLL_SECONDS = 0.2
@@ -80,6 +81,27 @@ def check_refused(engine: Engine, job: Submission, root: Path, code: str) -> Pac
         assert not run_dir.exists(), f"{run_dir} was left behind"
         return error
     raise AssertionError("the job was taken")
+
+
+def check_hosts(engine: Engine, job: Submission) -> SeenHosts:
+    """Before the job, the hosts are looked at: each says what it is and connects to the others, or the engine says why it cannot be.
+
+    The engine has what the job asks for, or starts no programs before a job.
+    """
+    assert isinstance(engine, HostStarter), "the engine cannot start a program on the job's hosts"
+    seen = look_at(engine, job)
+    if seen.unknown:
+        assert not (seen.hosts or seen.links or seen.refused), "hosts that are not known were looked at"
+        return seen
+    assert not seen.refused, f"a host or the job was refused: {seen.refused[0].what}"
+    names = [host.name for host in seen.hosts]
+    assert 1 <= len(names) <= job.hosts and len(set(names)) == len(names), f"{names} are the hosts of {job.hosts}"
+    for host in seen.hosts:
+        assert host.python is not None and host.clock_offset_seconds is not None, f"{host.name} says too little"
+    tried = {(link.source, link.target) for link in seen.links if not link.error}
+    wanted = {(names[a], names[b]) for a, others in enumerate(chosen_pairs(len(names))) for b in others}
+    assert tried == wanted, f"no connection was tried, or it failed: {wanted - tried}"
+    return seen
 
 
 def check_logs(engine: Engine, run_dir: Path) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from paceline.findings import Finding, Rule, Severity
+from paceline.findings import Finding, Rule, Severity, Unknown
 from paceline.rules.host_facts import HostsBefore
 
 PAGE = """\
@@ -20,6 +20,8 @@ Source: docs/running.md, "Ports"; NCCL documentation, NCCL_SOCKET_IFNAME.
 
 def find(before: HostsBefore) -> Iterator[Finding]:
     """Each pair that failed."""
+    if before.host_count > 1 and not before.links:
+        raise Unknown("connections between the hosts: none was tried")
     for link in before.links:
         if link.error:
             yield Finding(

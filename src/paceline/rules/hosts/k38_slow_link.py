@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from statistics import median
 
-from paceline.findings import Finding, Rule, Severity
+from paceline.findings import Finding, Rule, Severity, Unknown
 from paceline.rules.host_facts import HostsBefore, TriedLink
 
 PAGE = """\
@@ -24,6 +24,8 @@ _LEAST_LINKS = 4
 
 def find(before: HostsBefore) -> Iterator[Finding]:
     """Each link that is much slower than the others, if there are at least four links."""
+    if before.host_count > 1 and not before.links:
+        raise Unknown("connections between the hosts: none was tried")
     good = [link for link in before.links if not link.error]
     rates = [link.bytes_per_second for link in good if link.bytes_per_second]
     delays = [link.delay_seconds for link in good if link.delay_seconds]

@@ -15,9 +15,9 @@ from paceline.facts import Program, ProgramKind
 from paceline.launch.engines.base import load
 from paceline.launch.engines.contract import check_plan
 from paceline.launch.engines.package import package
+from paceline.launch.engines.remote_program import BOOT, ConnectionLost
 from paceline.launch.engines.ssh import preflight, remote
 from paceline.launch.engines.ssh.agents import Agents
-from paceline.launch.engines.ssh.connection import _BOOT, ConnectionLost
 from paceline.launch.engines.ssh.options import host_names, in_home, read_settings, ssh_argv, typed
 
 JOB = a_submission(
@@ -291,7 +291,7 @@ def test_a_name_that_cannot_be_found_says_why():
 
 @pytest.mark.process
 def test_a_python_that_is_too_old_says_so_before_it_reads_the_program():
-    old = _BOOT.replace("sys.version_info <", "(3, 9, 1) <")
+    old = BOOT.replace("sys.version_info <", "(3, 9, 1) <")
     done = subprocess.run([sys.executable, "-c", old, "10"], input=b"x", capture_output=True, check=False)
     assert done.returncode == 1 and b"paceline> too old: " in done.stderr
 

@@ -1,17 +1,25 @@
 """A fake engine without hosts, for tests of code that uses engines. It keeps the job, plays a list of states, and fails on request.
 
 Options: `states` (comma-separated, one for each observation: Pending, Training, Completed, Failed, Stopped, HostLost), `refuse` (a code:
-`submit` refuses with it), `lose` (a code: the engine does not answer, with this error), `exit_code` (of a Failed job).
+`submit` refuses with it), `lose` (a code: the engine does not answer, with this error), `exit_code` (of a Failed job). For a look at its
+hosts: `torch` (comma-separated versions, one for each host), `cut` (a host that cannot connect), `gone` (a host without an answer), `busy`
+(no host is free).
 """
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from paceline.errors import HostLost, UsageError
 from paceline.facts import SecondaryStatus, Status
+from paceline.findings import Unknown
 from paceline.job_file import job_document
 from paceline.launch.engines.base import Capabilities, Engine, Handle, Observation, Request, known_options
+from paceline.launch.engines.host_check import StartedHost
+from paceline.launch.engines.remote_program import ConnectionLost
 from paceline.launch.engines.submission import Submission, host_file
 from paceline.recording.runs import read_document
 from paceline.recording.writer import write_json
@@ -30,7 +38,7 @@ _EXIT_CODES = {"Completed": 0, "Stopped": 143, "HostLost": HostLost.exit_code}
 
 def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
     """The fake engine, with the states of the options."""
-    known_options("fake", options, ("states", "refuse", "lose", "exit_code"))
+    known_options("fake", options, ("states", "refuse", "lose", "exit_code", "torch", "cut", "gone", "busy"))
     return FakeEngine(options)
 
 
@@ -39,7 +47,7 @@ class FakeEngine:
     """An engine whose every observation gives the next state. The last state stays."""
 
     options: Mapping[str, str]
-    """The options of `--option`: states, refuse, lose, exit_code."""
+    """The options of `--option`, as listed above."""
 
     @property
     def name(self) -> str:
@@ -94,7 +102,58 @@ class FakeEngine:
         if _STATES[seen][0] is Status.IN_PROGRESS:
             write_json(run_dir / _STATE_FILE, {**played, "cancelled": True})
 
+    @asynccontextmanager
+    async def start_on_hosts(self, job: Submission, wait_seconds: float) -> AsyncIterator[Sequence[StartedHost]]:
+        """The hosts host-0, host-1, ... with the versions and faults of the options.
+
+        Raises:  Unknown: the option `busy`; UsageError: the option `refuse`
+        """
+        if "busy" in self.options:
+            raise Unknown(f"the hosts of the job: no {job.hosts} were free within {wait_seconds:g} s")
+        if code := self.options.get("refuse"):
+            raise UsageError(code, "the fake engine refuses this job", saw=f"refuse={code}", next="leave refuse out")
+        versions = self.options.get("torch", "2.0").split(",")
+        yield [
+            StartedHost(
+                name=f"host-{rank}",
+                program=_PlayedHost(f"host-{rank}", versions[min(rank, len(versions) - 1)], self.options),
+                address=f"host-{rank}",
+                directory="",
+                why_lost=lambda lost: HostLost("E13", str(lost), saw="gone", next="leave gone out"),
+            )
+            for rank in range(job.hosts)
+        ]
+
     def _played(self, run_dir: Path) -> dict[str, int]:
         if code := self.options.get("lose"):
             raise HostLost(code, "the fake engine does not answer", saw=f"lose={code}", next="leave lose out")
         return read_document(run_dir / _STATE_FILE)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlayedHost:
+    """The answers of one host."""
+
+    name: str
+    torch: str
+    options: Mapping[str, str]
+
+    async def ask(self, do: str, question: Mapping[str, Any]) -> dict[str, Any]:
+        """The played answer.
+
+        Raises:  ConnectionLost: the option `gone` names this host
+        """
+        if self.options.get("gone") == self.name:
+            raise ConnectionLost("", f"{self.name} is gone", None)
+        cut = self.options.get("cut")
+        links = [
+            {"target": target["name"], "error": "No route to host" if cut in (self.name, target["name"]) else ""}
+            for target in question.get("targets", ())
+        ]
+        answers: dict[str, dict[str, Any]] = {
+            "host": {"name": self.name, "python": "3.12.0", "torch": self.torch, "paceline": "0"},
+            "clock": {"time_ns": time.time_ns()},
+            "listen": {"port": 1},
+            "connect": {"links": links},
+        }
+        return answers[do]

@@ -4,7 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -12,8 +13,10 @@ from types import FrameType
 from paceline.job_file import job_descriptor, job_document
 from paceline.launch.engines.base import Capabilities, Engine, Request, known_options
 from paceline.launch.engines.detached import DetachedEngine
+from paceline.launch.engines.host_check import StartedHost, this_machine
 from paceline.launch.engines.package import unpack
 from paceline.launch.engines.submission import Submission, host_file
+from paceline.recording.runs import runs_root
 
 
 def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
@@ -50,6 +53,14 @@ class LocalEngine(DetachedEngine):
         """The job file of one `paceline run --local-hosts N`."""
         document = {"local_hosts": job.hosts, "job": job_document(job.file), "directory": "code"}
         return Request(engine=self.name, job=job, document=document)
+
+    def start_on_hosts(
+        self, job: Submission, wait_seconds: float
+    ) -> AbstractAsyncContextManager[Sequence[StartedHost]]:
+        """This machine, which is one host whatever the number of hosts of the job."""
+        port = job.file.job.agents_port
+        directory = job.file.run_dir or str(runs_root(environ=self.environ))
+        return this_machine(os.uname().nodename, directory, [port] if port else [])
 
     def hold(self, request: Request, run_dir: Path, environ: Mapping[str, str]) -> int:
         """Run the job in a copy of the code, so that later edits do not change the job."""

@@ -20,13 +20,15 @@ import secrets
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from paceline.errors import UsageError
+from paceline.findings import Unknown
 from paceline.launch.engines.base import Capabilities, Engine, Handle, Observation, Request, known_options
+from paceline.launch.engines.host_check import StartedHost
 from paceline.launch.engines.sagemaker import entry, request
 from paceline.launch.engines.sagemaker.aws import Aws, asking, connect
 from paceline.launch.engines.sagemaker.output import bucket_and_key, fetch, is_fetched
@@ -98,6 +100,15 @@ class SagemakerEngine:
         made = request.document(job, self.options, region=region)
         description = request.job_file(job, wheel_name(self.options.get("wheel")))
         return Request(engine=self.name, job=job, document=made, files={JOB_FILE: description})
+
+    def start_on_hosts(
+        self, job: Submission, wait_seconds: float
+    ) -> AbstractAsyncContextManager[Sequence[StartedHost]]:
+        """No host: a machine of SageMaker exists only as long as a job that is paid for.
+
+        Raises:  Unknown: always
+        """
+        raise Unknown("the machines of the job: SageMaker starts them for a job only, which is paid for")
 
     def submit(self, request: Request, run_dir: Path) -> Handle:
         """Upload the code, then create the job. If SageMaker refuses the job, the upload is deleted again.

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from paceline.errors import HostLost
 from paceline.launch.agent.output import Pump
-from paceline.launch.engines.ssh.connection import SshConnection, kill
+from paceline.launch.engines.remote_program import kill
+from paceline.launch.engines.ssh.connection import SshConnection
 
 SILENCE_SECONDS = 30.0
 _BEAT_SECONDS = 5.0

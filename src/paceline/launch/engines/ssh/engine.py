@@ -3,13 +3,15 @@
 The options of `--option KEY=VALUE` are in launch/engines/ssh/options.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.errors import UsageError
 from paceline.launch.engines.base import Capabilities, Engine, Request, known_options
 from paceline.launch.engines.detached import DetachedEngine
+from paceline.launch.engines.host_check import StartedHost
 from paceline.launch.engines.ssh.options import AGENTS_PORT, OPTIONS, Settings, read_settings, ssh_argv
 from paceline.launch.engines.ssh.remote import CODE
 from paceline.launch.engines.ssh.told import agent_command, agent_job
@@ -79,6 +81,14 @@ class SshEngine(DetachedEngine):
             for node_rank, host in enumerate(settings.hosts)
         ]
         return Request(engine=self.name, job=job, document={"hosts": hosts, "spares": list(settings.spares)})
+
+    def start_on_hosts(
+        self, job: Submission, wait_seconds: float
+    ) -> AbstractAsyncContextManager[Sequence[StartedHost]]:
+        """The hosts of the options, each over a connection of its own. There is nothing to wait for."""
+        from paceline.launch.engines.ssh.hosts import started_over_ssh
+
+        return started_over_ssh(self.settings, self.environ)
 
     def hold(self, request: Request, run_dir: Path, environ: Mapping[str, str]) -> int:
         """Inspect the hosts, ship the code, run the agents, and copy the recording to this machine.

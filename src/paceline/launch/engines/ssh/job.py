@@ -17,9 +17,10 @@ from paceline.launch.agent.output import Pump
 from paceline.launch.engines.attempts import attempts_of, note_retry, say
 from paceline.launch.engines.base import Request
 from paceline.launch.engines.detached import TAKEN_FILE
+from paceline.launch.engines.remote_program import ConnectionLost
 from paceline.launch.engines.ssh import preflight
 from paceline.launch.engines.ssh.agents import Agents
-from paceline.launch.engines.ssh.connection import ConnectionLost, SshConnection, host_of
+from paceline.launch.engines.ssh.connection import SshConnection, host_of
 from paceline.launch.engines.ssh.mirror import Copy
 from paceline.launch.engines.ssh.options import AGENTS_PORT, Settings, typed
 from paceline.launch.engines.ssh.remote import CODE, RUNS

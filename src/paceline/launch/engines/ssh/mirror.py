@@ -7,7 +7,8 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from contextlib import suppress
 from pathlib import Path
 
-from paceline.launch.engines.ssh.connection import SshConnection, kill
+from paceline.launch.engines.remote_program import kill
+from paceline.launch.engines.ssh.connection import SshConnection
 from paceline.recording import mirror
 from paceline.terminal_text import write_line
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from paceline import __version__
 from paceline.errors import UsageError
-from paceline.launch.engines.ssh.connection import LEAST_PYTHON, TOO_OLD, ConnectionLost
+from paceline.launch.engines.remote_program import LEAST_PYTHON, TOO_OLD, ConnectionLost
 from paceline.launch.engines.ssh.options import Settings, typed
 
 # Room besides the code: for the ranks' logs and segments, and for packages that pip installs.

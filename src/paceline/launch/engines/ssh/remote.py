@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import tarfile
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +33,17 @@ _ROUND_TRIPS = 9
 
 def main(requests: IO[bytes], answers: IO[bytes]) -> int:
     """Answer requests until the input ends."""
+    while line := _until_silence(requests.readline):
+        asked = json.loads(line)
+        if asked["do"] == "stay":
+            continue
+        answers.write(MARK + json.dumps(answer(asked, requests)).encode() + b"\n")
+        answers.flush()
+    return 0
+
+
+def answer(asked: dict[str, Any], requests: IO[bytes] | None = None) -> dict[str, Any]:
+    """The answer to one request. `requests`: the stream of requests, on which an archive may follow."""
     actions: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         "look": look,
         "lay": lay,
@@ -40,19 +52,14 @@ def main(requests: IO[bytes], answers: IO[bytes]) -> int:
         "listen": listen,
         "connect": connect,
     }
-    while line := _until_silence(requests.readline):
-        asked = json.loads(line)
-        if asked["do"] == "stay":
-            continue
-        try:
-            answer = receive(asked, requests) if asked["do"] == "receive" else actions[asked["do"]](asked)
-        except OSError as error:
-            answer = {"error": f"{error.filename or asked.get('workdir', asked['do'])}: {error.strerror}"}
-        except (tarfile.TarError, EOFError) as error:
-            answer = {"error": str(error)}
-        answers.write(MARK + json.dumps(answer).encode() + b"\n")
-        answers.flush()
-    return 0
+    try:
+        if asked["do"] == "receive" and requests is not None:
+            return receive(asked, requests)
+        return actions[asked["do"]](asked)
+    except OSError as error:
+        return {"error": f"{error.filename or asked.get('workdir', asked['do'])}: {error.strerror}"}
+    except (tarfile.TarError, EOFError) as error:
+        return {"error": str(error)}
 
 
 def look(asked: dict[str, Any]) -> dict[str, Any]:
@@ -86,7 +93,8 @@ def host(asked: dict[str, Any]) -> dict[str, Any]:
         from paceline.probes.host_before import read_host
     except ImportError as error:
         return {"error": f"paceline here: {error}"}
-    return read_host(asked["name"], Path(asked["workdir"]).expanduser(), asked["ports"])
+    # Without a directory of the job's own, recordings go below the temporary directory of this host.
+    return read_host(asked["name"], Path(asked["workdir"] or tempfile.gettempdir()).expanduser(), asked["ports"])
 
 
 def listen(asked: dict[str, Any]) -> dict[str, Any]:
