@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from paceline.emulate.hosts import Hosts
 
-COMMANDS = ("sbatch", "scontrol", "scancel", "squeue", "sacct", "srun", "sinfo")
+COMMANDS = ("sbatch", "salloc", "scontrol", "scancel", "squeue", "sacct", "srun", "sinfo")
 DAEMONS = ("slurmctld", "slurmd", "munged")
 _UP_SECONDS = 40.0
 

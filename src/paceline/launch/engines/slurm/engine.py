@@ -11,20 +11,24 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.errors import PacelineError, UsageError
 from paceline.facts import SecondaryStatus, Status
 from paceline.launch.engines.base import Capabilities, Engine, Handle, Observation, Request
+from paceline.launch.engines.host_check import StartedHost
 from paceline.launch.engines.package import unpack
 from paceline.launch.engines.slurm import script as script
 from paceline.launch.engines.slurm import states as states
 from paceline.launch.engines.slurm.errors import absent, refused
+from paceline.launch.engines.slurm.hosts import started_on_nodes
 from paceline.launch.engines.submission import Submission
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.plain_files import open_plain, read_plain
+from paceline.recording.runs import runs_root
 
 COMMAND_SECONDS = 60.0
 _UNKNOWN_JOB = "Invalid job id"
@@ -152,6 +156,18 @@ class SlurmEngine:
             elif job.state == "RUNNING" and not now:
                 argv = ("--signal=TERM", "--batch", target)
             self._ask("scancel", *where, *argv, ends_well=("already completing", "already completed", _UNKNOWN_JOB))
+
+    def start_on_hosts(
+        self, job: Submission, wait_seconds: float
+    ) -> AbstractAsyncContextManager[Sequence[StartedHost]]:
+        """The nodes which the job would get, from salloc; inside an allocation, the nodes of that.
+
+        Raises:  Unknown: no nodes were free; UsageError U03, E35: an option; E30 to E34: Slurm is missing, or refuses the job
+        """
+        options = script.checked_options({**self.options, **job.engine_options})
+        directory = job.file.run_dir or str(runs_root(environ=self.environ).absolute())
+        python = options.get("python", self.python)
+        return started_on_nodes(job, options, python, directory, self.environ, wait_seconds)
 
     # ----------------------------------------------------------------------------------------------------------------
 

@@ -110,7 +110,7 @@ def sbatch_argv(job: Submission, options: Mapping[str, str]) -> tuple[str, ...]:
     argv += ["--open-mode=append", f"--output={PLACE}/{FOLDER}/{output}", f"--signal=B:USR2@{warning_seconds(job)}"]
     if job.max_run_seconds is not None and "time" not in options:
         argv.append(f"--time={time_minutes(job)}")
-    if (cpus := _cpus(job, options)) is not None:
+    if (cpus := cpus_per_task(job, options)) is not None:
         argv.append(f"--cpus-per-task={cpus}")
     passed = {name: value for name, value in options.items() if name in SAME_AS_SBATCH}
     passed |= {name.removeprefix(_PREFIX): value for name, value in options.items() if name.startswith(_PREFIX)}
@@ -145,7 +145,7 @@ def time_minutes(job: Submission) -> int:
     return math.ceil((job.max_run_seconds + warning_seconds(job) + _EARLY_SECONDS + _MEETING_SECONDS) / 60)
 
 
-def _cpus(job: Submission, options: Mapping[str, str]) -> str | None:
+def cpus_per_task(job: Submission, options: Mapping[str, str]) -> str | None:
     """One CPU for every rank. Slurm gives a task one CPU by default, and for Slurm an agent with all its ranks is one task."""
     said = {"cpus-per-task", "exclusive", "sbatch.cpus-per-task", "sbatch.exclusive", "sbatch.cpus-per-gpu"} & set(
         options
