@@ -83,6 +83,8 @@ class RayCluster:
     token: str = field(default_factory=lambda: secrets.token_hex(16))
     held: list[Held] = field(default_factory=list)
     started: dict[int, subprocess.Popen] = field(default_factory=dict)
+    # Variables of one host alone.
+    own_variables: dict[int, dict[str, str]] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         self.hosts = Hosts(self.workers + 2)
@@ -124,7 +126,13 @@ class RayCluster:
         own = self.folder / f"tmp{index}"
         own.mkdir(exist_ok=True)
         auth = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token}
-        return {**self.environment, **IMPATIENT, **auth, "RAY_USAGE_STATS_ENABLED": "0", "TMPDIR": str(own)}
+        return {
+            **self.environment,
+            **IMPATIENT,
+            **auth,
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "TMPDIR": str(own),
+        } | self.own_variables.get(index, {})
 
     def start(self, index: int) -> None:
         """Power a host on."""

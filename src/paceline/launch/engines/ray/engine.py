@@ -3,7 +3,9 @@
 Ray's own jobs and its Train library are not used: the agents supervise, record and diagnose as on every engine.
 """
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +13,8 @@ from paceline.errors import UsageError
 from paceline.job_file import job_document
 from paceline.launch.engines.base import Capabilities, Engine, Request
 from paceline.launch.engines.detached import DetachedEngine
-from paceline.launch.engines.ray.options import RayOptions, read_options
+from paceline.launch.engines.host_check import StartedHost, this_machine
+from paceline.launch.engines.ray.options import EMBEDDED, RayOptions, read_options
 from paceline.launch.engines.submission import Submission, host_file
 
 # The address is filled in on the cluster when the hosts are placed. So is the port, which a plan leaves out.
@@ -77,6 +80,19 @@ class RayEngine(DetachedEngine):
             "retries": job.retries,
         }
         return Request(engine=self.name, job=job, document=document)
+
+    def start_on_hosts(
+        self, job: Submission, wait_seconds: float
+    ) -> AbstractAsyncContextManager[Sequence[StartedHost]]:
+        """The nodes of the cluster in which Ray places the job's hosts. A cluster that starts with the job is this machine.
+
+        Raises:  Unknown: the nodes are in use; UsageError E01, E20 to E25: the cluster cannot be joined, or can never hold the job
+        """
+        if self.options.address == EMBEDDED:
+            return this_machine(os.uname().nodename, "")
+        from paceline.launch.engines.ray.hosts import started_on_nodes
+
+        return started_on_nodes(self.options, job.hosts, self.environ, wait_seconds)
 
     def hold(self, request: Request, run_dir: Path, environ: Mapping[str, str]) -> int:
         """Place the agents and wait until the job has ended. If a host was lost and retries are left, start again as another run.

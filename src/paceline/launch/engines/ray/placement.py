@@ -75,7 +75,7 @@ def placed(
         addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
         where = placement_group_table(group)["bundles_to_node_id"]
         nodes = [addresses.get(where[index], where[index]) for index in range(wanted.hosts)]
-        actors += _actors(ray, group, wanted)
+        actors += actors_in(ray, group, wanted.options, wanted.hosts, agent_actor, agent_actor.AgentActor)
         yield _arrived(ray, actors, nodes, wanted, asked)
     finally:
         _leave(ray, actors)
@@ -132,11 +132,14 @@ def _pause(asked: Asked) -> None:
         raise Cancelled
 
 
-def _actors(ray: Any, group: Any, wanted: PlacementRequest) -> list[Any]:
+def actors_in(
+    ray: Any, group: Any, options: RayOptions, hosts: int, module: Any, cls: type, *arguments: Any
+) -> list[Any]:
+    """One actor of a class in each bundle of a placement group. It takes all that the bundle has. `module`: that of the class."""
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    made = own_actor_module(ray, agent_actor, agent_actor.AgentActor)
-    bundle: Mapping[str, float] = wanted.options.bundle
+    made = own_actor_module(ray, module, cls)
+    bundle: Mapping[str, float] = options.bundle
     named = {name: amount for name, amount in bundle.items() if name not in ("CPU", "GPU", "memory")}
     return [
         made.options(
@@ -149,8 +152,8 @@ def _actors(ray: Any, group: Any, wanted: PlacementRequest) -> list[Any]:
             scheduling_strategy=PlacementGroupSchedulingStrategy(
                 placement_group=group, placement_group_bundle_index=index
             ),
-        ).remote()
-        for index in range(wanted.hosts)
+        ).remote(*arguments)
+        for index in range(hosts)
     ]
 
 
