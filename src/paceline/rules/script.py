@@ -22,6 +22,16 @@ _READERS = ("os.getenv", "os.environ.get", "os.environ.pop")
 _VERSION = re.compile(r"py(\d)(\d+)")
 _OLDEST_GRAMMAR = (3, 7)
 _LONGEST_QUOTE = 100
+_NO_NAMES: frozenset[str] = frozenset()
+# Fields without nodes, or with nodes without fields ("+" is one shared object in the whole tree).
+_NO_NODES = frozenset(
+    {"id", "attr", "ctx", "op", "ops", "kind", "type_comment", "level", "module", "is_async", "simple", "asname"}
+)
+_FIELDS_WITH_NODES = {
+    kind: () if kind is ast.Constant else tuple(name for name in kind._fields if name not in _NO_NODES)
+    for kind in vars(ast).values()
+    if isinstance(kind, type) and issubclass(kind, ast.AST)
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +52,8 @@ class Script:
     """Name -> the dotted names that imports give it. Names in `bound` are not in it."""
     variables: Mapping[str, str]
     """Name that is bound once -> the environment variable whose raw text it holds."""
+    called: tuple[tuple[ast.Call, frozenset[str]], ...] = ()
+    """The calls whose function has a certain dotted name, with that name, in the order of the text."""
 
     def every(self, kind: type[_Node]) -> Iterator[_Node]:
         """The nodes of this kind, in the order of the text."""
@@ -49,17 +61,18 @@ class Script:
 
     def calls(self, *names: str) -> Iterator[ast.Call]:
         """The calls of functions with these dotted names, however they were imported."""
-        for call in self.every(ast.Call):
-            if self.dotted(call.func) & set(names):
+        for call, called in self.called:
+            if not called.isdisjoint(names):
                 yield call
 
     def dotted(self, node: ast.AST) -> frozenset[str]:
         """The full name of an expression like `dist.all_reduce` according to the imports; empty if it is not certain."""
-        if isinstance(node, ast.Name):
-            return self.origins.get(node.id, frozenset())
-        if isinstance(node, ast.Attribute):
-            return frozenset(f"{origin}.{node.attr}" for origin in self.dotted(node.value))
-        return frozenset()
+        behind = ""
+        while isinstance(node, ast.Attribute):
+            behind = f".{node.attr}{behind}"
+            node = node.value
+        origins = self.origins.get(node.id, _NO_NAMES) if isinstance(node, ast.Name) else _NO_NAMES
+        return frozenset(origin + behind for origin in origins) if origins and behind else origins
 
     def variable(self, node: ast.AST | None) -> str | None:
         """The environment variable whose raw text an expression is; also a name that is bound once, to such a text."""
@@ -228,11 +241,14 @@ def _script(tree: ast.Module, text: str, path: str) -> Script:
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
-        nodes.setdefault(type(node), []).append(node)
-        below = _below(node)
-        for child in below:
-            parents[child] = node
-        waiting += reversed(below)
+        kind = type(node)
+        if kind not in nodes:
+            nodes[kind] = []
+        nodes[kind].append(node)
+        if below := _below(node):
+            parents.update(dict.fromkeys(below, node))
+            below.reverse()
+            waiting += below
     bound = Counter(_bound(nodes))
     script = Script(
         path=path,
@@ -243,13 +259,14 @@ def _script(tree: ast.Module, text: str, path: str) -> Script:
         origins=_origins(nodes, bound),
         variables={},
     )
-    return replace(script, variables=_variables(script, bound))
+    called = tuple((call, names) for call in script.every(ast.Call) if (names := script.dotted(call.func)))
+    return replace(script, variables=_variables(script, bound), called=called)
 
 
 def _below(node: ast.AST) -> list[ast.AST]:
     """The children of a node. Nodes without fields are left out: "+" is one shared object in the whole tree, and `pass` has no content."""
     found: list[ast.AST] = []
-    for name in node._fields:
+    for name in _FIELDS_WITH_NODES[type(node)]:
         value = getattr(node, name, None)
         if isinstance(value, list):
             found += [one for one in value if isinstance(one, ast.AST) and one._fields]

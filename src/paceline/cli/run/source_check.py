@@ -3,11 +3,12 @@
 The last answer for a script is cached, with the hashes of its files, so a second run of the same files parses none of them.
 """
 
+import gc
 import hashlib
 import json
 import shlex
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ def warning_line(job: Job, gpu_count: int | None, directory: Path, *, master_add
     found = _kept(file, facts, directory)
     if found is None:
         try:
-            found = {"facts": facts, **_looked(job, gpu_count, directory, master_addr)}
+            with _without_collections():
+                found = {"facts": facts, **_looked(job, gpu_count, directory, master_addr)}
         except Exception as error:
             # Only a K06 may keep a job from starting, so a mistake in a check must not.
             return f"paceline  check  could not look at {job.program.target}: {type(error).__name__}: {error}"
@@ -46,6 +48,18 @@ def warning_line(job: Job, gpu_count: int | None, directory: Path, *, master_add
     lines = [f"paceline  check  {one['code']}: {one['what']}; {one['next']}" for one in of_the_command]
     in_files = [one for one in found["findings"] if one["place"]]
     return "\n".join([*lines, *([_line_of_files(in_files, job)] if in_files else [])])
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """No garbage collection in the block. The nodes of a syntax tree are many, and none is garbage before the check has ended."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _facts(job: Job, gpu_count: int | None, master_addr: str | None) -> list[Any]:

@@ -38,8 +38,10 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     if before.hosts * (before.ranks_per_host or 2) == 1:
         return
     script = script_of(before)
+    if not _has_epochs(script):
+        return
     texts = (before.script or "", *(file.text for file in before.imported))
-    if any("set_epoch" in text or any(name in text for name in _CALL_IT) for text in texts) or not _has_epochs(script):
+    if any("set_epoch" in text or any(name in text for name in _CALL_IT) for text in texts):
         return
     for call in script.calls(*_SAMPLER):
         shuffle = argument(call, "shuffle", 3)
