@@ -92,6 +92,12 @@ def test_two_nodes_are_looked_at_as_the_contract_says(cluster):
     until_gone(cluster)
 
 
+def test_the_options_of_the_job_choose_the_nodes(cluster):
+    options = {"nodelist": "algo-3", "time": "500", "array": "0-3", "sbatch.comment": "not for salloc"}
+    job = a_submission(program=Program(kind=ProgramKind.SCRIPT, target="train.py"), engine_options=options)
+    assert [host.name for host in check_hosts(slurm.engine(cluster.environ, {}), job).hosts] == ["algo-3"]
+
+
 def test_another_torch_on_one_node_a_closed_way_and_a_small_shm_are_found(cluster, tmp_path):
     first, second = cluster.node_names
     distribution = tmp_path / second / "torch-0.4.1.dist-info"

@@ -334,6 +334,7 @@ def job(name, script, *arguments):
     return Submission(file=file, hosts=2, package=code, engine_options=options, environment=secret)
 root = Path(told["root"])
 contract.check_plan(engine, job("planned", "quick.py", "0"))
+contract.check_hosts(engine, job("looked-at", "quick.py", "0"))
 contract.check_ends(engine, job("ends", "quick.py", "0"), root, seconds=60)
 contract.check_ends(engine, job("fails", "quick.py", "7"), root, seconds=60, code=7)
 contract.check_cancel(engine, job("cancelled", "waits.py"), root, seconds=60)

@@ -11,6 +11,7 @@ from paceline.facts import Program, ProgramKind, SecondaryStatus, Status
 from paceline.launch.engines.contract import check_plan
 from paceline.launch.engines.slurm import engine as slurm
 from paceline.launch.engines.slurm.errors import refused
+from paceline.launch.engines.slurm.hosts import salloc_argv
 from paceline.launch.engines.slurm.script import (
     checked_options,
     environment_text,
@@ -115,6 +116,22 @@ def test_options_of_the_job_are_sbatchs():
     ):  # fmt: skip
         assert word in argv
     assert "--no-requeue" not in argv and not [word for word in argv if word.startswith("--cpus-per-task")]
+
+
+def test_nodes_for_a_check_are_those_of_the_job_for_minutes():
+    options = {
+        "partition": "gpu",
+        "time": "500",
+        "array": "0-3",
+        "sbatch.gpus": "8",
+        "sbatch.comment": "x",
+        "exclusive": "",
+    }
+    argv = salloc_argv(changed(JOB, hosts=3), options, 12.4)
+    assert argv[:6] == (
+        *("salloc", "--job-name=paceline-check", "--nodes=3", "--ntasks-per-node=1", "--immediate=12", "--time=5"),
+    )
+    assert argv[6:-3] == ("--exclusive", "--gpus=8", "--partition=gpu")
 
 
 def test_slurms_limit_leaves_room_for_our_own_and_for_the_warning():

@@ -17,13 +17,16 @@ from paceline.launch.engines.ssh.options import Settings
 async def started_over_ssh(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[Sequence[StartedHost]]:
     """The hosts of the settings. A host that cannot be reached is among them: its program answers nothing.
 
-    Raises:  OSError: this machine has no ssh
+    Raises:  UsageError E18: this machine has no ssh
     """
     folder = private_folder(environ)
     connections = [SshConnection(host, settings, folder, number) for number, host in enumerate(settings.hosts)]
     try:
-        await asyncio.gather(*(one.open() for one in connections))
-        addresses = await asyncio.gather(*(host_of(settings, one.host) for one in connections))
+        try:
+            await asyncio.gather(*(one.open() for one in connections))
+            addresses = await asyncio.gather(*(host_of(settings, one.host) for one in connections))
+        except OSError as error:
+            raise preflight.no_ssh(settings, error) from error
         yield [
             StartedHost(
                 name=one.host,

@@ -172,12 +172,7 @@ class _Attempt:
         except ConnectionLost as lost:
             return preflight.unreachable(settings, connection.host, lost)
         except OSError as error:
-            raise UsageError(
-                "E18",
-                f"{settings.ssh} cannot be started",
-                saw=str(error.strerror),
-                next="apt-get install openssh-client",
-            ) from error
+            raise preflight.no_ssh(settings, error) from error
         return None
 
     async def _lay_code(self, chosen: Sequence[SshConnection]) -> None:

@@ -43,6 +43,16 @@ def unreachable(settings: Settings, host: str, lost: ConnectionLost) -> UsageErr
     return UsageError("E15", f"{host} has no Python that could be started", saw=_as_said(lost), next=choice)
 
 
+def no_ssh(settings: Settings, error: OSError) -> UsageError:
+    """The error E18: the ssh program of the settings could not be started here."""
+    return UsageError(
+        "E18",
+        f"{settings.ssh} cannot be started",
+        saw=str(error.strerror),
+        next="apt-get install openssh-client",
+    )
+
+
 def refused_there(host: str, answer: Mapping[str, Any]) -> UsageError | None:
     """The error E13 if the host's disk refused a write; else None."""
     if "error" not in answer:
