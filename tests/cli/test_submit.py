@@ -57,6 +57,8 @@ def test_variables_come_from_the_shell_or_from_the_command_line():
     ("argv", "code", "what"),
     [
         (["--node-rank", "0", "--master-addr", "there", "train.py"], "E03", "--master-addr is the engine's"),
+        (["--no-check", "train.py"], "E03", "--no-check is an option of paceline run alone"),
+        (["--json-file", "x", "train.py"], "E03", "--json-file is an option of paceline run alone"),
         (["--no-token", "train.py"], "E03", "--no-token is the engine's"),
         (["--nnodes", "1:4", "train.py"], "E03", "a fixed number of hosts"),
         (["--hosts", "a,b", "--nnodes", "3", "train.py"], "U05", "--hosts names 2 hosts"),

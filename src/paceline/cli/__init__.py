@@ -242,7 +242,7 @@ def _pasteable(advice: str, argv: list[str]) -> str:
     words, _, _ = _leading(argv)
     if not words or words[0] not in VERBS:
         return advice
-    from paceline.cli.corrected import corrected
+    from paceline.cli.corrected_command import corrected
 
     return corrected(advice, words[1:], verb_module(words[0]).VERB)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from paceline.cli.job.engine_logs import print_logs
 from paceline.cli.job.options import VERB as RUN
-from paceline.cli.job.submission import OF_THE_ENGINE, key_and_value, submission_of
+from paceline.cli.job.submission import OF_RUN_ALONE, OF_THE_ENGINE, key_and_value, submission_of
 from paceline.cli.option import Option, Verb
 from paceline.cli.parsing import VerbParser, split_at_script
 from paceline.cli.terminal import columns, use_color
@@ -77,7 +77,7 @@ VERB = Verb(
     ),
     script_place=1,
     usage="paceline submit --engine NAME [OPTIONS] [OPTIONS OF run] SCRIPT [ARGUMENTS ...]",
-    passed_on=tuple(row for row in RUN.options if row.dest not in OF_THE_ENGINE),
+    passed_on=tuple(row for row in RUN.options if row.dest not in (*OF_THE_ENGINE, *OF_RUN_ALONE)),
     epilog="Every option of `paceline run` is taken too, except those that say how hosts meet: the engine says that.",
     page="""\
 It returns as soon as the engine has taken the job. The directory you stand in is shipped as it is; `ps`, `logs`,

@@ -23,7 +23,7 @@ class Mode(StrEnum):
     LOCAL_CONTAINER = "LOCAL_CONTAINER"
     """On this machine."""
     SAGEMAKER_TRAINING_JOB = "SAGEMAKER_TRAINING_JOB"
-    """Where the instance type says."""
+    """Where `Compute.instance_type` says: this machine for "local", SageMaker for an ml. type."""
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.cli import values
-from paceline.cli.job.answer import answer_file
+from paceline.cli.job.json_file import answer_file
 from paceline.cli.job.options import VERB, torchrun_command
 from paceline.contract.channels import parse_channels
 from paceline.contract.hyperparameters import parse_hyperparameter, read_hyperparameters

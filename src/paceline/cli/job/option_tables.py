@@ -253,7 +253,7 @@ OURS = section(
     _ours("json", "Print paceline's own answer as JSON."),
     _ours(
         "json-file",
-        "Write paceline's own answer as JSON to this file. The ranks write to stderr too, as --json does.",
+        "Write paceline's own answer as JSON to this file. It holds nothing else: on stderr, the ranks write beside --json.",
         "FILE",
     ),
     _ours("color", "Colour of paceline's own lines.", choices=("auto", "always", "never"), default="auto"),

@@ -20,8 +20,10 @@ from paceline.recording.runs import runs_root
 OF_THE_ENGINE = (
     "node_rank", "master_addr", "master_port", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "standalone", "local_addr", "store_port",
     "link_rate", "link_delay", "link_loss", "zones", "zone_delay", "host_cpus", "host_memory", "run_id",
-    "token_file", "no_token", "base_dir", "opt_ml", "job", "json_file",
+    "token_file", "no_token", "base_dir", "opt_ml",
 )  # fmt: skip
+# Options of `paceline run` that say nothing about a job that an engine runs.
+OF_RUN_ALONE = ("job", "json_file", "no_check")
 
 
 def key_and_value(text: str) -> tuple[str, str]:
@@ -77,8 +79,17 @@ def submission_of(
 
 def _refuse_the_engines(run_args: argparse.Namespace, but: tuple[str, ...]) -> None:
     for row in VERB.options:
-        if row.dest in OF_THE_ENGINE and row.dest not in but and getattr(run_args, row.dest) != row.unset:
-            option = f"--{row.name}"
+        if row.dest in but or getattr(run_args, row.dest) == row.unset:
+            continue
+        option = f"--{row.name}"
+        if row.dest in OF_RUN_ALONE:
+            raise UsageError(
+                "E03",
+                f"{option} is an option of paceline run alone",
+                saw=f"{option} for a job that an engine runs",
+                next=f"leave {option} out",
+            )
+        if row.dest in OF_THE_ENGINE:
             raise UsageError(
                 "E03",
                 f"{option} is the engine's to say",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paceline.cli.job.answer import answer_file, write_answer
+from paceline.cli.job.json_file import answer_file, write_answer
 from paceline.cli.job.options import VERB
 from paceline.cli.job.submission import key_and_value, submission_of
 from paceline.cli.parsing import parted, split_at_script

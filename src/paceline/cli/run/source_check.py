@@ -120,13 +120,10 @@ def _kept(file: Path, facts: str, directory: Path) -> dict[str, Any] | None:
     try:
         with file.open("rb") as stream:
             found: dict[str, Any] = json.loads(stream.read(_MOST_BYTES))
-        return (
-            found
-            if found["facts"] == facts and found["files"] and _hashes(found["files"], directory) == found["files"]
-            else None
-        )
+        is_current = found["facts"] == facts and found["files"] and _hashes(found["files"], directory) == found["files"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    return found if is_current else None
 
 
 def _keep(file: Path, found: Mapping[str, Any]) -> None:

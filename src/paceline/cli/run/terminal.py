@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from paceline.cli.corrected import corrected
+from paceline.cli.corrected_command import corrected
 from paceline.cli.job.options import VERB
 from paceline.cli.terminal import ascii_only, columns, use_color
 from paceline.facts import RankRecord

@@ -163,7 +163,7 @@ def _say_summary(directory: Path, outcome: "Outcome", file: "JobFile") -> None:
 
     found = as_it_ended(evidence(directory, recent=True), outcome, time.time_ns())
     if file.json_file is not None:
-        from paceline.cli.job.answer import write_answer
+        from paceline.cli.job.json_file import write_answer
 
         write_answer(file.json_file, found)
     if file.json:

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from paceline import cli
-from paceline.cli.corrected import corrected
+from paceline.cli.corrected_command import corrected
 
 
 @pytest.mark.parametrize(
