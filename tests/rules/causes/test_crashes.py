@@ -219,6 +219,14 @@ def test_a_script_that_ends_itself_with_a_code_is_not_said_to_have_raised(crashe
     assert finding.next == ("paceline logs r-000001 --rank 0",)
 
 
+@pytest.mark.parametrize(
+    "said", ["./entry.sh: line 3: torchrun: command not found", "./entry.sh: 3: torchrun: not found"]
+)
+def test_a_program_that_a_shell_script_did_not_find_is_named_with_what_to_do(crashed, exit_of, found, said):
+    (finding,) = found("C01", crashed(exit_of(0, 127), tails={0: f"{said}\n"}))
+    assert finding.next[0].startswith("install torchrun, or put its directory on PATH")
+
+
 EITHER = "unable to open shared memory object </torch_7_8> in read-write mode"
 
 

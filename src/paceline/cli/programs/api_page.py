@@ -75,7 +75,9 @@ def definition_of(module: str, name: str) -> Definition | None:
             return Definition(module, node)
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
-                if (alias.asname or alias.name) == name and (source := _imported_from(module, node)):
+                is_meant = (alias.asname or alias.name) == name
+                # A module imported from its own package is no definition.
+                if is_meant and (source := _imported_from(module, node)) and (source, alias.name) != (module, name):
                     return definition_of(source, alias.name)
     return None
 

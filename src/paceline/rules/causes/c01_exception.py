@@ -45,6 +45,8 @@ Source: paceline/worker/error_file.py writes the exception when it is raised.
 
 
 ENDED_ITSELF = "script ended with an error code"
+# What bash, and what dash, say with exit code 127.
+_NO_COMMAND = re.compile(r"([^\s:]+): (?:command )?not found\Z")
 _OPT_ML = re.compile(r"/opt/ml/(?:input/data/([A-Za-z0-9_.-]+)|model|output|checkpoints|input)")
 _VARIABLES = "read SM_HPS, SM_HOSTS, SM_CURRENT_HOST, SM_NUM_GPUS and SM_CHANNEL_* from os.environ"
 # Packages of SageMaker's containers that scripts import -> what to do where they are not installed.
@@ -100,11 +102,19 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
         next=(
             *(_install(lacking, error) if lacking and error is not None else ()),
             _in_the_tree(error),
+            _on_path(first, words),
             f"edit {own_line_of(first)}" if where and not lacks_torch(error) else "",
             # A script that ends itself often says why on stdout.
             log_command(case, first.rank) if error is not None else f"paceline logs {case.run.id} --rank {first.rank}",
         ),
     )
+
+
+def _on_path(exit: RankExit, words: str) -> str:
+    """What to do about a program that a shell script did not find."""
+    if exit.code != 127 or not (match := _NO_COMMAND.search(words)):
+        return ""
+    return f"install {match[1]}, or put its directory on PATH; if it is in a virtual environment, activate that first"
 
 
 def _in_the_tree(error: RankError | None) -> str:
