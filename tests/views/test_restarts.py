@@ -38,6 +38,12 @@ def test_a_restart_from_a_checkpoint_is_one_line_and_an_unknown_one_is_none():
     assert "not known" in told(Restart(attempt=1, loaded=True))
 
 
+def test_where_no_step_was_made_before_nothing_is_lost_by_beginning_again():
+    found = Restart(attempt=1, loaded=False, lost_steps=0)
+    assert told(found) == "paceline  attempt 1 began again from the start of the script; no step is lost"
+    assert restarts_text(RestartTotals(count=1, lost_steps=0, found=(found,))) == "1 restart, 0 steps lost"
+
+
 def test_an_event_that_nobody_meant_is_no_text():
     assert event_text({"event": EVENT, "restart": {"attempt": []}}) is None
 

@@ -27,6 +27,11 @@ class Restart:
     lost_steps: int | None = None
     """Steps that had been made and are made again; None: it is not known."""
 
+    @property
+    def began_anew(self) -> bool:
+        """Whether steps are lost because the script went on from no checkpoint."""
+        return self.loaded is False and self.lost_steps != 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartTotals:

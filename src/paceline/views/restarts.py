@@ -9,8 +9,8 @@ from paceline.views.units import counted
 
 
 def restart_finding(found: Restart) -> Finding | None:
-    """The notice about an attempt that began again; None if the script went on from a checkpoint, or nobody can say."""
-    if found.loaded is not False:
+    """The notice about an attempt that began again; None if nothing was lost by that, or nobody can say."""
+    if not found.began_anew:
         return None
     lost = "" if found.lost_steps is None else f"; {_lost(found.lost_steps)}"
     older = "it loaded only files that are older than the job" if found.loaded_older else "it loaded nothing"
@@ -29,7 +29,8 @@ def restart_line(found: Restart) -> str:
     if found.loaded is None:
         return f"attempt {found.attempt}: whether the script went on from a checkpoint is not known"
     lost = "how many steps it makes again is not known" if found.lost_steps is None else _lost(found.lost_steps)
-    began = "went on from a checkpoint" if found.loaded else "began again from the start of the script (F14)"
+    began = "went on from a checkpoint" if found.loaded else "began again from the start of the script"
+    began += " (F14)" * found.began_anew
     return f"attempt {found.attempt} {began}; {lost}"
 
 
@@ -38,7 +39,7 @@ def restarts_text(found: RestartTotals) -> str:
     if not found.count:
         return ""
     again = "" if found.lost_steps is None else f", {counted(found.lost_steps, 'step')} lost"
-    anew = sum(one.loaded is False for one in found.found)
+    anew = any(one.began_anew for one in found.found)
     return f"{found.count} {plural(found.count, 'restart')}{again}" + (", nothing loaded (F14)" if anew else "")
 
 
