@@ -81,7 +81,6 @@ def run(args: argparse.Namespace) -> int:
     from paceline.sagemaker_local import app
     from paceline.sagemaker_local.runner import ServerConfig
 
-    app.need_extra()
     most_jobs, most_hosts, processes = (
         number_between(option, text, 1, 250)
         for option, text in (
@@ -92,6 +91,7 @@ def run(args: argparse.Namespace) -> int:
     )
     grace = duration_seconds("--stop-grace", args.stop_grace)
     port = number_between("--port", args.port, 0, 65_535)
+    app.need_extra()
     directory = _jobs_dir(args).absolute()
     allowed = app.allowed()
     config = ServerConfig(

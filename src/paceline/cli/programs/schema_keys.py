@@ -829,6 +829,7 @@ torch              Version of torch.
 code               Why there is no trace: a code with a page.
 what               Why there is no trace.
 saw
+lacks              The package without which nothing can be traced; empty: none is missing.
 file               The user's file at which it failed.
 line               The line in that file.
 text               That line's text.
