@@ -284,7 +284,7 @@ DOCUMENTS = {
 # Written in a rank or by a traced script, with torch: tests/trace holds their keys to the page.
 ELSEWHERE = {
     "paceline.trace/1": (
-        "trace_seconds", "trainable_count", "unused_tensors", "buffer_bytes", "sparse_gradients", "replicas", "peak_parts",
+        "trace_seconds", "lacks", "trainable_count", "unused_tensors", "buffer_bytes", "sparse_gradients", "replicas", "peak_parts",
         "autocast_dtype", "stepped", "distributed", "attention", "device_type", "torch", "code", "what", "saw", "file", "line", "text",
     ),
 }  # fmt: skip
