@@ -198,6 +198,8 @@ class Job:
     """Optimizer steps of the whole job; None: the user did not give the number."""
     on_hang: str = "report"
     """What happens on a confirmed hang: report, stop or restart."""
+    fork_server: bool = False
+    """Whether the ranks of a restart may be forked from a process that has imported torch already."""
     gradients: str | None = None
     """The strategy of --gradients; None: the script's own exchange."""
     allow_lossy: bool = False

@@ -82,6 +82,7 @@ class Cell(IntEnum):
         61  # what the script loaded before its first step: a member of Loaded, or the newest file's time in Unix ns
     )
     SAVED_STEPS = 62  # finished steps when the newest checkpoint was written
+    ENVIRONMENT_CHANGED = 63  # 1: the script changed its environment before it imported torch
 
 
 class Loaded(IntEnum):
@@ -251,6 +252,8 @@ class RingHeader:
     """Time of the newest checkpoint that the script loaded before its first step, Unix ns; 0: it loaded nothing."""
     saved_steps: int = 0
     """Finished steps when the newest checkpoint was written."""
+    environment_changed: bool = False
+    """The script changed its environment before it imported torch."""
     exchanges: tuple[ExchangeRow, ...] = ()
     """Groups of paceline's own exchange."""
 
@@ -466,6 +469,7 @@ def parse_header(page: bytes) -> RingHeader:
         loader_batches=cells[Cell.LOADER_BATCHES] or None,
         loaded_ns=_loaded_ns(cells[Cell.LOADED]),
         saved_steps=cells[Cell.SAVED_STEPS],
+        environment_changed=bool(cells[Cell.ENVIRONMENT_CHANGED]),
         exchanges=parse_table(page),
         **{name: _text(page, name) for name in TEXTS},
     )

@@ -30,6 +30,7 @@ from .rank_recorder import RankRecorder, this_rank
 def prepare(finder: Any) -> None:
     """Enter the patches into sitecustomize's finder. Each patch runs right after its module, before any code can copy a name out of it."""
     finder.report = this_rank.note_failure
+    this_rank.environment_changed = finder.environment != dict(os.environ)
     os.register_at_fork(after_in_child=this_rank.forget)
     watching = _watching(os.environ.get("PACELINE_OFF", ""), this_rank)
     patches: dict[str, list[Patch]] = {}

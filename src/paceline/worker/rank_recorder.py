@@ -80,6 +80,7 @@ class RankRecorder:
         "collective_count",
         "communication_ns",
         "data_ns",
+        "environment_changed",
         "failures",
         "has_several_optimizers",
         "held_ns",
@@ -114,6 +115,8 @@ class RankRecorder:
         # The value of Cell.LOADED. A forked child has what its parent loaded.
         self.loaded = int(Loaded.UNSEEN)
         self.is_loading = False
+        # The script set or deleted a variable before it imported torch.
+        self.environment_changed = False
         self.forget()
 
     def forget(self) -> None:
@@ -184,6 +187,7 @@ class RankRecorder:
         cells[Cell.LEFT_BY] = 1
         cells[Cell.START_NS] = cells[Cell.PHASE_SINCE_NS] = time_ns()
         cells[Cell.LOADED] = self.loaded
+        cells[Cell.ENVIRONMENT_CHANGED] = int(self.environment_changed)
         ring.text("host", os.environ.get("PACELINE_HOST", ""))
         ring.text("run_id", os.environ.get("PACELINE_RUN_ID", ""))
         if not self.marked:

@@ -56,6 +56,7 @@ def job_file_of(
         max_run_seconds=_time_limit(args.max_run),
         total_steps=_total_steps(args.total_steps),
         on_hang=args.on_hang,
+        fork_server=args.fork_server == "auto",
         gradients=_gradients(args),
         allow_lossy=args.allow_lossy,
         tf_config=_tf_config(args),

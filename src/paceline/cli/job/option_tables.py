@@ -189,6 +189,13 @@ OURS = section(
         default="report",
     ),
     _ours(
+        "fork-server",
+        "With --max-restarts: keep a process with torch imported on each host, and fork the ranks of a restart from it (preview).",
+        choices=("auto", "off"),
+        default="off",
+        more="See [running.md](running.md#fast-restarts).",
+    ),
+    _ours(
         "gradients",
         "How DDP exchanges gradients: auto, ring, hierarchical, direct, ... with +bf16, +int8. The first host's counts.",
         "NAME",

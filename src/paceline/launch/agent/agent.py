@@ -21,6 +21,7 @@ from paceline.errors import PacelineError
 from paceline.facts import Job, ProgramKind, RankExit
 from paceline.launch.agent.data import HostData, kept_root
 from paceline.launch.agent.exit_reason import Ending, ExitContext, why_ended
+from paceline.launch.agent.fork_server import ForkServer, start_fork_server, why_not
 from paceline.launch.agent.job_processes import JobProcesses
 from paceline.launch.agent.opt_ml import show_at_opt_ml
 from paceline.launch.agent.output import LogTails, Pump
@@ -48,9 +49,11 @@ from paceline.launch.job.messages import (
 from paceline.probes.cgroup import OomCounters, control_group, oom_counters
 from paceline.recording.layout import RunDirectory
 from paceline.recording.plain_files import read_plain
+from paceline.recording.ring import RingHeader
 
 LEFTOVER_GRACE_SECONDS = 2.0
 REAP_SECONDS = 1.0
+FIRST_STEP_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -85,6 +88,9 @@ class HostAgent:
     """The tree and the variables of the SageMaker contract; None: no attempt has been prepared yet."""
     data: HostData = field(init=False)
     """This host's part in the job's data."""
+    _fork_server: ForkServer | None = None
+    # Why the next attempt cannot be forked, as far as this is known before the fork server was asked.
+    _not_forked: str = "its ranks had not made their first step"
     _attempt: int = 0
     _oom_before: OomCounters | None = None
     _formed_at: float = 0.0
@@ -181,6 +187,7 @@ class HostAgent:
             on_idle=self._workers_idle,
             rank_processes=self._rank_processes,
             whole_group=not _is_python(self.job),
+            fork_server=self._fork_server,
         )
         self.directory.attempt(self.identity.name, message.attempt).mkdir(parents=True, exist_ok=True)
         self._start(specs, message)
@@ -231,6 +238,7 @@ class HostAgent:
     async def finish(self, exit_code: int, failure: str) -> None:
         """Write the contract's success or failure file and the last telemetry."""
         self.data.close()
+        self._end_fork_server()
         if self._reaping is not None:
             self._reaping.cancel()
         if self.prepared is not None:
@@ -326,6 +334,10 @@ class HostAgent:
         pids = self.workers.pids()
         for rank, pid in pids.items():
             self.event("rank_started", rank=rank, attempt=self._attempt, pid=pid)
+        if self.job.fork_server:
+            self._tell_how_started(message.attempt)
+            if self._fork_server is None and message.attempt < self.job.max_restarts:
+                self._spawn(self._keep_fork_server(specs[0], message.attempt))
         if self.monitor is None:
             self.monitor = HostMonitor(
                 self.identity.name,
@@ -340,6 +352,35 @@ class HostAgent:
         hosts_by_address = {placement.address: placement.host for placement in message.placements}
         self.monitor.begin_attempt(self._attempt, self.workers, hosts_by_address)
         self._spawn(self.data.watch())
+
+    def _tell_how_started(self, attempt: int) -> None:
+        assert self.workers is not None
+        refused = self.workers.not_forked if self._fork_server is not None else self._not_forked
+        if attempt and refused:
+            self.event("notice", text=f"the ranks of {self.identity.name} are new processes, not forks: {refused}")
+        if self.workers.not_forked:
+            self._end_fork_server()
+
+    async def _keep_fork_server(self, spec: WorkerSpec, attempt: int) -> None:
+        """Start the fork server once every rank of this host has made a step."""
+        assert self.monitor is not None
+        headers: list[RingHeader] = []
+        while len(headers) < self.job.ranks_per_host or not all(header.step_count for header in headers):
+            await asyncio.sleep(FIRST_STEP_SECONDS)
+            if self._attempt != attempt or self._idle.is_set() or self.monitor.rings is None:
+                return
+            headers = list(self.monitor.rings.headers().values())
+        self._not_forked = why_not(headers, spec.argv, self.identity.python, spec.environment)
+        if not self._not_forked:
+            self._fork_server = start_fork_server(self.identity.python, spec.environment, spec.working_directory)
+            self.processes.lasting.add(self._fork_server.pid)
+        self.event("fork_server", attempt=attempt, refused=self._not_forked)
+
+    def _end_fork_server(self) -> None:
+        if self._fork_server is not None:
+            self._fork_server.close()
+            self.processes.lasting.discard(self._fork_server.pid)
+            self._fork_server = None
 
     # ---------------------------------------------------------------------------------------------------------- end
 

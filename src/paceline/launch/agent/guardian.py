@@ -14,7 +14,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 NAME = "job-guardian"
 FAREWELL = "bye"
@@ -64,8 +64,8 @@ def is_guardian(pid: int) -> bool:
         return False
 
 
-def job_processes(mark: str, sessions: Sessions) -> dict[int, int]:
-    """pid -> start ticks of every process of the job, without zombies and guardians.
+def job_processes(mark: str, sessions: Sessions, but: Collection[int] = ()) -> dict[int, int]:
+    """pid -> start ticks of every process of the job, without zombies, guardians, and the processes `but`.
 
     The kernel does not reuse a session's id while a process of that session is left. If the leader started at another time, the session
     is another one.
@@ -82,7 +82,8 @@ def job_processes(mark: str, sessions: Sessions) -> dict[int, int]:
             if child not in own:
                 own.add(child)
                 waiting.append(child)
-    return {pid: rows[pid][2] for pid in own if rows[pid][3] != "Z" and pid != os.getpid() and not is_guardian(pid)}
+    own -= {os.getpid(), *but}
+    return {pid: rows[pid][2] for pid in own if rows[pid][3] != "Z" and not is_guardian(pid)}
 
 
 def send(pid: int, ticks: int, number: int) -> bool:
@@ -103,20 +104,20 @@ def send(pid: int, ticks: int, number: int) -> bool:
         os.close(descriptor)
 
 
-def signal_job(mark: str, sessions: Sessions, number: int) -> int:
+def signal_job(mark: str, sessions: Sessions, number: int, but: Collection[int] = ()) -> int:
     """Send one signal to every process of the job, and count the processes that it reached."""
-    return sum(send(pid, ticks, number) for pid, ticks in job_processes(mark, sessions).items())
+    return sum(send(pid, ticks, number) for pid, ticks in job_processes(mark, sessions, but).items())
 
 
-def end_job(mark: str, sessions: Sessions, grace_seconds: float = GRACE_SECONDS) -> int:
+def end_job(mark: str, sessions: Sessions, grace_seconds: float = GRACE_SECONDS, but: Collection[int] = ()) -> int:
     """Send SIGTERM, then SIGKILL until no process of the job is left. Returns how many processes the first signal reached."""
-    reached = signal_job(mark, sessions, signal.SIGTERM)
+    reached = signal_job(mark, sessions, signal.SIGTERM, but)
     deadline = time.monotonic() + grace_seconds
-    while time.monotonic() < deadline and job_processes(mark, sessions):
+    while time.monotonic() < deadline and job_processes(mark, sessions, but):
         time.sleep(_POLL_SECONDS)
     last = time.monotonic() + grace_seconds
     # A process may fork after it was listed and before it is killed, so one round is not enough.
-    while time.monotonic() < last and signal_job(mark, sessions, signal.SIGKILL):
+    while time.monotonic() < last and signal_job(mark, sessions, signal.SIGKILL, but):
         time.sleep(_POLL_SECONDS)
     return reached
 

@@ -41,6 +41,8 @@ class JobProcesses:
     """Process id of the guardian."""
     adopts_of_others: bool = False
     """This agent may also adopt orphans that do not belong to the job."""
+    lasting: set[int] = field(default_factory=set)
+    """Process ids that belong to the job and to none of its attempts: they are no leftovers, and get no signals."""
     sessions: dict[int, int] = field(default_factory=dict)
     """Session id -> start ticks of its leader, for the session of each worker and of each orphan that ranks left behind."""
 
@@ -57,8 +59,8 @@ class JobProcesses:
             self.told.flush()
 
     def here(self) -> Mapping[int, int]:
-        """pid -> start ticks of every process of the job. The call takes milliseconds."""
-        return guardian.job_processes(self.mark, self.sessions)
+        """pid -> start ticks of every process of the attempt. The call takes milliseconds."""
+        return guardian.job_processes(self.mark, self.sessions, self.lasting)
 
     def carries_mark(self, pid: int) -> bool:
         row = guardian.read_row(pid)
@@ -66,11 +68,11 @@ class JobProcesses:
 
     def signal(self, number: int) -> int:
         """Send a signal to each process of the job. Returns how many processes it reached."""
-        return guardian.signal_job(self.mark, self.sessions, number)
+        return guardian.signal_job(self.mark, self.sessions, number, self.lasting)
 
     def end(self, grace_seconds: float) -> int:
         """End each process of the job. Returns how many processes there were."""
-        return guardian.end_job(self.mark, self.sessions, grace_seconds)
+        return guardian.end_job(self.mark, self.sessions, grace_seconds, self.lasting)
 
     def reap_orphans(self) -> None:
         """Reap dead orphans, and remember the sessions of orphans that are alive.

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from paceline.launch.agent.exit_deadline import ExitDeadline
+from paceline.launch.agent.fork_server import ForkedProcess, ForkRefused, ForkServer
 from paceline.launch.agent.job_processes import JobProcesses
 from paceline.launch.agent.output import Destination, Pump
 from paceline.probes.processes import read_io, read_stat
@@ -68,7 +69,7 @@ class _Worker:
 
     spec: WorkerSpec
     """The settings with which the worker was started."""
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ForkedProcess
     """The worker's process."""
     pidfd: int
     """Descriptor that becomes readable when the process ends."""
@@ -99,6 +100,10 @@ class Workers:
     does not go to their DataLoader workers: a script that wants to save first would break if they died."""
     whole_group: bool = False
     """The program is not Python: a signal also goes to every other process of the job that is not a child of a rank."""
+    fork_server: ForkServer | None = None
+    """The process from which workers are forked; None: each worker is a new process."""
+    not_forked: str = ""
+    """Why workers were not forked although there is a fork server; "": they were."""
     _workers: dict[int, _Worker] = field(default_factory=dict)
     _escalation: asyncio.TimerHandle | None = None
     _idle_said: bool = False
@@ -170,25 +175,34 @@ class Workers:
     # --------------------------------------------------------------------------------------------------------- inside
 
     def _start_one(self, spec: WorkerSpec) -> None:
-        process = subprocess.Popen(
-            spec.argv,
-            env=dict(spec.environment),
-            cwd=spec.working_directory,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        try:
+            process = self._forked(spec, out_end, err_end) or _new_process(spec, out_end, err_end)
+        except OSError:
+            os.close(out)
+            os.close(err)
+            raise
+        finally:
+            os.close(out_end)
+            os.close(err_end)
         self.processes.began(process.pid)
         if spec.cpus:
             os.sched_setaffinity(process.pid, spec.cpus)
-        assert process.stdout is not None and process.stderr is not None
-        self.pump.add(os.dup(process.stdout.fileno()), spec.rank, "out", spec.out)
-        self.pump.add(os.dup(process.stderr.fileno()), spec.rank, "err", spec.err)
-        process.stdout.close()
-        process.stderr.close()
+        self.pump.add(out, spec.rank, "out", spec.out)
+        self.pump.add(err, spec.rank, "err", spec.err)
         worker = _Worker(spec, process, os.pidfd_open(process.pid))
         self._workers[process.pid] = worker
         asyncio.get_running_loop().add_reader(worker.pidfd, self._reap, worker)
+
+    def _forked(self, spec: WorkerSpec, out: int, err: int) -> ForkedProcess | None:
+        """The worker as a fork; None, with the reason in `not_forked`: it has to be a new process, as all that follow it."""
+        if self.fork_server is None or self.not_forked:
+            return None
+        try:
+            return self.fork_server.fork(spec.argv, spec.environment, spec.working_directory, out, err)
+        except ForkRefused as refused:
+            self.not_forked = str(refused)
+            return None
 
     def _alive(self) -> list[_Worker]:
         return [worker for worker in self._workers.values() if not worker.ended]
@@ -224,6 +238,17 @@ class Workers:
         """Stop waiting for a process that cannot be killed because it is in uninterruptible sleep: the job must end without it."""
         for worker in self._alive():
             self._end(worker, -signal.SIGKILL)
+
+
+def _new_process(spec: WorkerSpec, out: int, err: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        spec.argv,
+        env=dict(spec.environment),
+        cwd=spec.working_directory,
+        stdout=out,
+        stderr=err,
+        start_new_session=True,
+    )
 
 
 def _send(pid: int, number: int) -> None:

@@ -24,6 +24,7 @@ NAME = r"\A(?!\.+\Z)[\w.:%-]{1,253}\Z"
 HOST_EVENTS = frozenset(
     {
         "finding",
+        "fork_server",
         "notice",
         "process_unwatched",
         "rank_exited",

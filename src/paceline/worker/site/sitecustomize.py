@@ -48,6 +48,8 @@ class AfterImport:
     def __init__(self):
         self.after = {}
         self.before = {"torch": self._torch_is_coming}
+        # What torch would read if it were imported now.
+        self.environment = dict(os.environ)
 
     def find_spec(self, name, path=None, target=None):
         if name not in self.after and name not in self.before:

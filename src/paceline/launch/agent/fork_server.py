@@ -1,0 +1,172 @@
+"""The agent's side of the fork server: a process per host that has imported torch, and from which the ranks of a restart are forked."""
+
+import json
+import os
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+
+from paceline.probes.cgroup import control_group, memory_counters
+from paceline.recording.ring import RingHeader
+
+PROGRAM = Path(__file__).resolve().parents[2] / "worker" / "fork_server.py"
+# Variables that say which rank a process is. The fork server is none, and what is imported there must not take it for one.
+OF_A_RANK = (
+    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "PACELINE_ATTEMPT",
+)  # fmt: skip
+_MOST_BYTES = 4096
+_ANSWER_SECONDS = 5.0
+# Several times what a process with torch takes, so that it is not what the ranks lack.
+LEAST_MEMORY_BYTES = 1 << 30
+NOT_PYTHON = "the program is not a script or a module of this Python"
+
+
+class ForkRefused(Exception):
+    """No rank can be forked now. The text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForkedProcess:
+    """A rank that was forked. Its parent is this agent, which adopts orphans."""
+
+    pid: int
+    """Its process id."""
+
+    def wait(self) -> int:
+        """Wait for its end. Returns the exit code, or minus a signal's number, as subprocess does."""
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+@dataclass(slots=True)
+class ForkServer:
+    """A running fork server."""
+
+    python: str
+    """Its interpreter."""
+    process: subprocess.Popen[bytes]
+    """The process."""
+    connection: socket.socket
+    """The socket on which it answers."""
+    _state: str = "it has not imported torch yet"
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    def refusal(self) -> str | None:
+        """Why no rank can be forked from it now; None: it is ready."""
+        if self.process.poll() is not None:
+            return f"the fork server ended with {self.process.returncode}"
+        if self._state:
+            with suppress(BlockingIOError):
+                said = _document(self.connection.recv(_MOST_BYTES, socket.MSG_DONTWAIT))
+                self._state = said.get("unusable", "") if said else "the fork server has left"
+        return self._state or None
+
+    def fork(
+        self, argv: Sequence[str], environment: Mapping[str, str], directory: str | None, out: int, err: int
+    ) -> ForkedProcess:
+        """Fork a rank. `argv`: as a new process would be started; `out`, `err`: descriptors of its output.
+
+        Raises:  ForkRefused: the program cannot be started in this way, or there is no answer
+        """
+        if (refusal := self.refusal()) is not None:
+            raise ForkRefused(refusal)
+        if (program := forkable(argv, self.python)) is None:
+            raise ForkRefused(NOT_PYTHON)
+        order = {"argv": program, "environment": dict(environment), "directory": directory}
+        read, write = os.pipe()
+        try:
+            with tempfile.TemporaryFile() as file:
+                file.write(json.dumps(order).encode())
+                file.seek(0)
+                self.connection.settimeout(_ANSWER_SECONDS)
+                socket.send_fds(self.connection, [b"{}"], [file.fileno(), out, err, read])
+                answer = _document(self.connection.recv(_MOST_BYTES))
+            if "pid" not in answer:
+                raise ForkRefused(answer.get("refused", "the fork server has left"))
+            os.write(write, b".")
+        except OSError as error:
+            # An answer that comes too late would be taken for that of the next rank.
+            self.close()
+            raise ForkRefused(f"the fork server does not answer: {error}") from error
+        finally:
+            # A rank that was not let go ends.
+            os.close(read)
+            os.close(write)
+        return ForkedProcess(answer["pid"])
+
+    def close(self) -> None:
+        """End the fork server. Ranks that were forked go on."""
+        self.connection.close()
+        self.process.kill()
+        self.process.wait()
+
+
+def why_not(headers: Iterable[RingHeader], argv: Sequence[str], python: str, environ: Mapping[str, str]) -> str:
+    """Why the ranks of this job cannot be forked, as far as it is known after their first step; "": they can."""
+    if forkable(argv, python) is None:
+        return NOT_PYTHON
+    if any(header.environment_changed for header in headers):
+        return (
+            "the script changes its environment before it imports torch, which would read it too early in a fork server"
+        )
+    off = environ.get("PACELINE_OFF", "").lower()
+    if "all" in off or "exit" in off:
+        return f"PACELINE_OFF={off} turns off what keeps the fork server out of tracebacks"
+    if (left := memory_left_bytes()) < LEAST_MEMORY_BYTES:
+        return f"only {left >> 20} MiB of memory are left for a fork server"
+    return ""
+
+
+def memory_left_bytes() -> int:
+    """Memory that this host's processes can still take: of the machine, and of their control group."""
+    left = psutil.virtual_memory().available
+    group = control_group("memory")
+    if group is not None:
+        counters = memory_counters(group)
+        if counters.limit_bytes is not None and counters.used_bytes is not None:
+            left = min(left, counters.limit_bytes - counters.used_bytes)
+    return int(left)
+
+
+def start_fork_server(python: str, environment: Mapping[str, str], directory: str | None) -> ForkServer:
+    """Start a fork server, which then imports torch. `environment`: that of one of the ranks.
+
+    Raises:  OSError: the interpreter cannot be executed
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        process = subprocess.Popen(
+            [python, "-u", str(PROGRAM), str(theirs.fileno())],
+            env={name: value for name, value in environment.items() if name not in OF_A_RANK},
+            cwd=directory,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+    return ForkServer(python, process, ours)
+
+
+def forkable(argv: Sequence[str], python: str) -> list[str] | None:
+    """The program of a rank's argv in the form that the fork server takes; None: it is started in another way.
+
+    Holds:   forkable(["p", "-u", "-m", "train"], "p") == ["-m", "train"]; of ["sh", "train.sh"] it is None
+    """
+    program = list(argv[2:])
+    is_program = bool(program) and program[0] != "-c" and program != ["-m"]
+    return program if list(argv[:2]) == [python, "-u"] and is_program else None
+
+
+def _document(message: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(message) if message else {}
+    return found

@@ -1,0 +1,211 @@
+"""Starts ranks as forks of a process that has imported torch already: `python -u fork_server.py DESCRIPTOR`.
+
+The agent starts this program while a job trains, and asks it for ranks when the job starts again: of the time that a rank takes before
+its script runs, most is `import torch`. What a rank finds is what a new process would find: its own session, output, environment,
+directory, `sys.argv`, `sys.path` and `__main__`, with the agent as its parent. Nothing but torch and what torch imports is loaded here,
+because other packages read at their import which rank they are.
+
+The descriptor is a socket that keeps the bounds of messages. This program first sends {"ready": true} or {"unusable": reason}. A request
+comes with four descriptors: a file with JSON (argv, environment, directory), the rank's stdout and stderr, and a pipe on which the agent
+lets the rank go. The answer is {"pid": N} or {"refused": reason}. The end of the connection ends this program, and no rank.
+"""
+
+import builtins
+import contextlib
+import gc
+import importlib
+import importlib.machinery
+import json
+import os
+import runpy
+import socket
+import sys
+import threading
+import time
+import types
+from dataclasses import dataclass
+from typing import Any
+
+# What an ordinary training script has imported before its first step. A torch that lacks one of them does without.
+_PRELOADED = ("torch.distributed", "torch.nn.parallel", "torch.optim", "torch.utils.data", "torch._dynamo")
+_MOST_BYTES = 4096
+_THREAD_SECONDS = 2.0
+
+
+@dataclass
+class Order:
+    """A rank to start."""
+
+    argv: list[str]
+    """Script and arguments, or "-m", module and arguments."""
+    environment: dict[str, str]
+    """All environment variables."""
+    directory: str | None
+    """The working directory; None: the one of this program."""
+
+    @property
+    def first_path(self) -> str:
+        """The directory that Python puts first on sys.path for this program."""
+        here = os.path.abspath(self.directory or ".")
+        return here if self.argv[0] == "-m" else os.path.dirname(os.path.realpath(os.path.join(here, self.argv[0])))
+
+
+def main() -> None:
+    """Import torch, then answer the agent. In a rank, run the program: it ends as the main program of this process would."""
+    # Python puts the directory of this file first, and its names are those of paceline's modules.
+    if not sys.flags.safe_path:
+        del sys.path[0]
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    # Where the scheduler shares the machine among sessions, an idle thread of a session of its own is not idle. Ranks have their own again.
+    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as file:
+        file.write("19")
+    before = dict(os.environ)
+    reason = preload() or several_threads()
+    connection.send(json.dumps({"unusable": reason} if reason else {"ready": True}).encode())
+    if reason:
+        return
+    changed = {name: value for name, value in os.environ.items() if before.get(name) != value}
+    # Pages of objects that no collection visits are shared with the ranks.
+    gc.collect()
+    gc.freeze()
+    order = serve(connection)
+    if order is not None:
+        become(order, changed)
+
+
+def preload() -> str | None:
+    """Import torch when the machine has nothing else to do. Returns why ranks cannot be forked from here; None: they can."""
+    failures: list[str] = []
+    # The policy is that of the thread alone, so that the ranks, which are forked from the main thread, have the usual one.
+    thread = threading.Thread(target=_import_torch, args=(failures,))
+    thread.start()
+    thread.join()
+    if failures:
+        return failures[0]
+    if sys.gettrace() is not None or sys.getprofile() is not None:
+        return "a tracer or a profiler is at work in every Python process here"
+    if sys.modules["torch"].cuda.is_initialized():
+        return "importing torch initializes CUDA here"
+    return None
+
+
+def several_threads() -> str | None:
+    """Why a fork would lack threads that torch's own modules have started; None: there are none."""
+    deadline = time.monotonic() + _THREAD_SECONDS
+    # Python joins a thread a moment before the kernel ends it.
+    while len(os.listdir("/proc/self/task")) > 1:
+        if time.monotonic() > deadline:
+            return "a package that torch imports has started a thread"
+        time.sleep(0.01)
+    return None
+
+
+def _import_torch(failures: list[str]) -> None:
+    try:
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(threading.get_native_id(), os.SCHED_IDLE, os.sched_param(0))
+        importlib.import_module("torch")
+        for name in _PRELOADED:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+    except Exception as error:
+        failures.append(f"torch cannot be imported ahead of the ranks: {type(error).__name__}: {error}")
+
+
+def serve(connection: socket.socket) -> Order | None:
+    """Answer requests. Returns an order in a new rank, and None in this program when the agent has closed the connection."""
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(connection, _MOST_BYTES, 4)
+        if not message:
+            return None
+        order_file, out, err, may_go = descriptors
+        with open(order_file, "rb") as file:
+            order = Order(**json.load(file))
+        if reason := hidden_by(order.first_path):
+            connection.send(json.dumps({"refused": reason}).encode())
+        elif (pid := fork_orphan()) == 0:
+            connection.close()
+            os.setsid()
+            os.dup2(out, 1)
+            os.dup2(err, 2)
+            # An agent that has given this rank up starts another one in its place.
+            if not os.read(may_go, 1):
+                os._exit(1)
+            for descriptor in (out, err, may_go):
+                os.close(descriptor)
+            return order
+        else:
+            connection.send(json.dumps({"pid": pid}).encode())
+        for descriptor in (out, err, may_go):
+            os.close(descriptor)
+
+
+def fork_orphan() -> int:
+    """Fork a process whose parent is the agent, which adopts orphans, when this returns. Returns its pid, and 0 in it."""
+    read, write = os.pipe()
+    between = os.fork()
+    if between == 0:
+        os.close(read)
+        pid = os.fork()
+        if pid == 0:
+            os.close(write)
+            return 0
+        os.write(write, str(pid).encode())
+        os._exit(0)
+    os.close(write)
+    with open(read, "rb") as file:
+        pid = int(file.read())
+    os.waitpid(between, 0)
+    return pid
+
+
+def hidden_by(first: str) -> str | None:
+    """Why a program of this directory would import other modules than those that are loaded here; None: it would not."""
+    loaded = {name.partition(".")[0] for name in sys.modules}
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(first):
+            name, suffix = os.path.splitext(entry.name)
+            is_module = suffix in (".py", ".so", ".pyc") or os.path.exists(os.path.join(entry.path, "__init__.py"))
+            if is_module and name.partition(".")[0] in loaded:
+                return f"{entry.path} stands in front of a module that torch imports"
+    return None
+
+
+def become(order: Order, changed: dict[str, str]) -> None:
+    """Be the rank: set what a new process would find, and run the program. `changed`: variables that imports have set."""
+    os.environ.clear()
+    os.environ.update({**order.environment, **changed})
+    argv = order.argv
+    if not sys.flags.safe_path:
+        sys.path.insert(0, order.first_path)
+    if order.directory is not None:
+        os.chdir(order.directory)
+    _reseed()
+    sys.orig_argv[:] = [sys.executable, "-u", *argv]
+    sys.argv[:] = argv[argv[0] == "-m" :]
+    main_module: Any = types.ModuleType("__main__")
+    main_module.__dict__.update(__builtins__=builtins, __annotations__={})
+    sys.modules["__main__"] = main_module
+    if argv[0] == "-m":
+        runpy._run_module_as_main(argv[1])  # type: ignore[attr-defined]
+        return
+    path = os.path.join(os.getcwd(), argv[0])
+    main_module.__dict__.update(
+        __file__=path, __cached__=None, __loader__=importlib.machinery.SourceFileLoader("__main__", path)
+    )
+    with open(path, "rb") as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    exec(code, main_module.__dict__)
+
+
+def _reseed() -> None:
+    """Seed by chance the generators that are seeded by chance at their import: otherwise all ranks would draw the same."""
+    sys.modules["torch"].default_generator.seed()
+    if "random" in sys.modules:
+        sys.modules["random"].seed()
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+
+
+if __name__ == "__main__":
+    main()

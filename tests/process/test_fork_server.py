@@ -1,0 +1,192 @@
+"""Ranks of a restart that are forked: what they find is what new processes find, and how they end is how new processes end."""
+
+import json
+import shutil
+import signal
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from paceline.facts import Status
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
+
+# Trains until the fork server is ready, then rank 1 kills itself; the second attempt runs what is named.
+TRAINS = """
+import glob, os, signal, sys, time
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+rank, attempt = dist.get_rank(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+model = DistributedDataParallel(torch.nn.Linear(4, 4))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+
+def step():
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+def is_ready(pid):
+    # It waits for a request in recvmsg, which has these numbers on x86-64 and on aarch64.
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            if b"worker/fork_server.py" not in file.read():
+                return False
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            if f"PACELINE_MARK={os.environ['PACELINE_MARK']}".encode() not in file.read():
+                return False
+        with open(f"/proc/{pid}/syscall") as file:
+            return file.read().split()[0] in ("47", "212")
+    except OSError:
+        return False
+
+step()
+if attempt == 0:
+    ready, until = torch.zeros(1), time.monotonic() + 60
+    while not ready and time.monotonic() < until:
+        time.sleep(0.05)
+        found = any(is_ready(pid) for pid in os.listdir('/proc') if pid.isdigit())
+        ready = torch.tensor([float(found)])
+        dist.all_reduce(ready)
+    dist.barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    step()
+"""
+FACTS = """
+import gc, json, threading, traceback
+import numpy, random
+main = sys.modules["__main__"]
+facts = {
+    "argv": sys.argv, "orig_argv": sys.orig_argv[1:], "path": sys.path, "flags": repr(sys.flags), "executable": sys.executable,
+    "main": sorted(name for name in vars(main) if name.startswith("__")), "file": main.__file__,
+    "spec": repr(main.__spec__).partition(" at 0x")[0],
+    "loader": type(main.__loader__).__name__, "package": main.__package__, "name": __name__, "annotations": main.__annotations__,
+    "environ": dict(os.environ), "cwd": os.getcwd(), "umask": os.umask(0o22), "session": os.getsid(0) == os.getpid(),
+    "group": os.getpgid(0) == os.getpid(), "policy": os.sched_getscheduler(0), "nice": os.nice(0), "cpus": sorted(os.sched_getaffinity(0)),
+    "threads": [thread.name for thread in threading.enumerate()], "gc": gc.isenabled(), "thresholds": gc.get_threshold(),
+    "signals": [str(signal.getsignal(number)).partition(" at ")[0] for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)],
+    "stdio": [(one.fileno(), one.isatty(), one.encoding, one.errors, one.write_through) for one in (sys.stdout, sys.stderr)],
+    "descriptors": sorted(os.readlink(f"/proc/self/fd/{fd}").partition(":")[0] for fd in "012"),
+    "hook": sys.excepthook.__name__, "warnings": len(__import__("warnings").filters),
+    "trace": traceback.format_stack()[-1].splitlines()[0], "path_hooks": len(sys.path_hooks), "finders": len(sys.meta_path),
+}
+draws = [random.random(), float(numpy.random.rand()), torch.initial_seed()]
+print(json.dumps({"attempt": attempt, "rank": rank, "facts": facts, "draws": draws}), flush=True)
+"""
+OF_THE_ATTEMPT = {
+    "TORCHELASTIC_RESTART_COUNT", "PACELINE_ATTEMPT", "MASTER_PORT", "PACELINE_RING_DIR", "PACELINE_SOCKET_DIR", "PACELINE_ERROR_DIR",
+    "SM_MASTER_PORT", "SM_TRAINING_ENV",
+}  # fmt: skip
+
+
+def restarted(paceline, text, *argv, code=0, options=(), name="train.py", **environment):
+    script = paceline.script(name, text)
+    finished = paceline.run(
+        *("run", "--nproc-per-node", "2", "--max-restarts", "1", "--fork-server", "auto", *options),
+        *(script, *argv) if "-m" not in options else (Path(name).stem, *argv),
+        timeout=200,
+        **environment,
+    )
+    assert finished.code == code, finished.err
+    return finished
+
+
+def facts_of(out):
+    lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    return {(line["attempt"], line["rank"]): line for line in lines}
+
+
+@pytest.mark.parametrize("options", [(), ("-m",)])
+def test_a_forked_rank_finds_what_a_new_process_finds(paceline, options):
+    text = TRAINS.replace("\nif attempt == 0:", f"{FACTS}\nif attempt == 0:")
+    finished = restarted(paceline, text, "--lr", "a b", options=options, MINE="x")
+    assert "new processes" not in finished.err
+    found = facts_of(finished.out)
+    for rank in range(2):
+        new, forked = (found[attempt, rank]["facts"] for attempt in range(2))
+        for facts in (new, forked):
+            facts["environ"] = {name: value for name, value in facts["environ"].items() if name not in OF_THE_ATTEMPT}
+        assert forked == new
+    draws = [tuple(line["draws"]) for line in found.values()]
+    assert len({value for pair in draws for value in pair}) == 12, "generators that are seeded by chance differ"
+    assert paceline.left() == []
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("sys.exit(7)", 7),
+        ("raise ValueError('mine')", 1),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 143),
+    ],
+)
+def test_a_forked_rank_ends_as_a_new_process_does(paceline, end, code):
+    finished = restarted(paceline, f"{TRAINS}\nif attempt == 1 and rank == 0:\n    {end}\n", code=code)
+    assert "fork_server.py" not in finished.err
+    failed = [record.exit for record in paceline.evidence().ranks if record.attempt == 1 and record.rank == 0]
+    assert [exit.code for exit in failed] == [-signal.SIGTERM if code == 143 else code]
+    if "ValueError" in end:
+        assert f'File "{paceline.directory}/train.py", line ' in finished.err and "ValueError: mine" in finished.err
+        assert failed[0].error.type == "ValueError" and failed[0].error.file == f"{paceline.directory}/train.py"
+
+
+def test_workers_children_and_exit_handlers_of_a_forked_rank_work(paceline):
+    script = f"""{TRAINS}
+if attempt == 1:
+    import atexit, multiprocessing, torch.multiprocessing
+    from torch.utils.data import DataLoader
+    atexit.register(lambda: print("exit handler", rank, flush=True))
+    print("loaded", sum(batch.sum().item() for batch in DataLoader(torch.arange(8.0), num_workers=2)), flush=True)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        print("pool", pool.map(abs, [-3]), flush=True)
+"""
+    finished = restarted(paceline, script)
+    assert sorted(finished.out.splitlines()) == [
+        "exit handler 0",
+        "exit handler 1",
+        "loaded 28.0",
+        "loaded 28.0",
+        "pool [3]",
+        "pool [3]",
+    ]
+
+
+def test_a_script_that_changes_its_environment_first_is_restarted_with_new_processes(paceline):
+    text = TRAINS.replace("import glob, os", "import os\nos.environ['MINE'] = 'x'\nimport glob, os", 1)
+    # The agent looks at the ranks after their first step, and records what it decides.
+    decided = "any('fork_server' in open(file).read() for file in glob.glob('.paceline/runs/*/events.jsonl'))"
+    finished = restarted(
+        paceline, text.replace("any(is_ready(pid) for pid in os.listdir('/proc') if pid.isdigit())", decided)
+    )
+    assert "are new processes, not forks: the script changes its environment before it imports torch" in finished.err
+    assert paceline.evidence().run.status is Status.COMPLETED
+
+
+def test_a_file_with_the_name_of_a_module_that_torch_imports_is_imported_as_without_forks(paceline):
+    shutil.copy(textwrap.__file__, paceline.directory / "textwrap.py")
+    finished = restarted(paceline, TRAINS)
+    assert "/textwrap.py stands in front of a module that torch imports" in finished.err
+    assert paceline.evidence().run.status is Status.COMPLETED
+
+
+def test_a_fork_server_that_was_killed_costs_the_restart_nothing_but_time(paceline):
+    script = TRAINS.replace(
+        "    dist.barrier()\n",
+        "    dist.barrier()\n    if rank == 0:\n"
+        "        [os.kill(int(pid), signal.SIGKILL) for pid in os.listdir('/proc') if pid.isdigit() and is_ready(pid)]\n"
+        "    dist.barrier()\n",
+    )
+    finished = restarted(paceline, script)
+    assert "new processes, not forks: the fork server ended with -9" in finished.err
+    assert paceline.left() == []
+
+
+def test_without_the_option_there_is_no_fork_server(paceline):
+    script = paceline.script("train.py", TRAINS.replace("while not ready and", "while False and"))
+    finished = paceline.run("run", "--nproc-per-node", "2", "--max-restarts", "1", script)
+    assert finished.code == 0, finished.err
+    assert "fork" not in finished.err
