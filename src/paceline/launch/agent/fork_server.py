@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]
-
 from paceline.probes.cgroup import control_group, memory_counters
+from paceline.probes.host_counters import memory_facts, parse_meminfo
 from paceline.recording.ring import RingHeader
 
 PROGRAM = Path(__file__).resolve().parents[2] / "worker" / "fork_server.py"
@@ -129,13 +128,13 @@ def why_not(headers: Iterable[RingHeader], argv: Sequence[str], python: str, env
 
 def memory_left_bytes() -> int:
     """Memory that this host's processes can still take: of the machine, and of their control group."""
-    left = psutil.virtual_memory().available
+    left = memory_facts(parse_meminfo(Path("/proc/meminfo").read_text()))["available_bytes"]
     group = control_group("memory")
     if group is not None:
         counters = memory_counters(group)
         if counters.limit_bytes is not None and counters.used_bytes is not None:
             left = min(left, counters.limit_bytes - counters.used_bytes)
-    return int(left)
+    return left
 
 
 def start_fork_server(python: str, environment: Mapping[str, str], directory: str | None) -> ForkServer:
