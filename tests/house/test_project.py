@@ -1,7 +1,9 @@
 """What others meet first: the package's metadata, its wheel and sdist, the forms for issues and the workflows agree with each other."""
 
+import ast
 import re
 import subprocess
+import sys
 import tarfile
 import tomllib
 import zipfile
@@ -123,3 +125,25 @@ def tracked(repository) -> set[str]:
     if listed.returncode:
         pytest.skip("not a clone")
     return {name for name in listed.stdout.splitlines() if (repository / name).exists()}
+
+
+# Distribution -> the module that it installs, where the names differ.
+INSTALLS = {"nvidia-ml-py": "pynvml", "py-spy": "py_spy"}
+
+
+def test_what_is_imported_with_a_module_is_a_dependency(modules, project):
+    declared = {re.match(r"[\w-]+", one)[0] for one in project["dependencies"]}
+    allowed = {INSTALLS.get(name, name) for name in declared} | {"paceline"} | sys.stdlib_module_names
+    wrong = set()
+    for module in modules:
+        if module.room not in ("worker", "comm", "trace"):
+            for node in module.tree.body:
+                if isinstance(node, ast.Import):
+                    wrong |= {
+                        (module.name, one.name) for one in node.names if one.name.partition(".")[0] not in allowed
+                    }
+                elif (
+                    isinstance(node, ast.ImportFrom) and not node.level and node.module.partition(".")[0] not in allowed
+                ):
+                    wrong.add((module.name, node.module))
+    assert not wrong, f"not in [project] dependencies: {sorted(wrong)}"
