@@ -1,12 +1,12 @@
-"""Does a job come back after a rank was killed? `paceline run` beside torchrun, in turn, on this machine.
+"""Does a job come back after a rank was killed, and how soon? `paceline run` beside torchrun, in turn, on this machine.
 
-    .venv/bin/python bench/restart.py              50 kills for paceline, 6 for torchrun
+    .venv/bin/python bench/restart.py              50 kills for paceline, as many with forks, 6 for torchrun
     .venv/bin/python bench/restart.py -n 10 --torchrun 10
 
-One trial: 2 ranks on gloo, one of them sends itself SIGKILL in the middle of its collectives on the first attempt, and the job may
-restart once. It counts as recovered when the second attempt exchanges the same sums and the job ends with 0 within the
-limit; the time is from the kill to the first sum of the second attempt. A trial that runs into the limit is a hang, its
-processes are ended, and it counts as lost.
+One trial: 2 ranks on gloo train a small model for some seconds; then one of them sends itself SIGKILL in the middle of its collectives,
+and the job may restart once. It counts as recovered when the second attempt makes a step and the job ends with 0 within the
+limit; the time is from the kill to the end of the first step of the second attempt. A trial that runs into the limit is a hang, its
+processes are ended, and it counts as lost. "forks" is paceline with --fork-server auto.
 """
 
 import argparse
@@ -24,22 +24,28 @@ from pathlib import Path
 LIMIT_SECONDS = 60.0
 LAUNCHERS = {
     "paceline": [sys.executable, "-m", "paceline", "run", "--progress", "off"],
+    "forks": [sys.executable, "-m", "paceline", "run", "--progress", "off", "--fork-server", "auto"],
     "torchrun": [sys.executable, "-m", "torch.distributed.run"],
 }
 SCRIPT = """\
 import os, signal, time, torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 dist.init_process_group("gloo")
-value = torch.ones(1000)
 again = os.environ["TORCHELASTIC_RESTART_COUNT"] != "0"
-for _ in range(3):
-    dist.all_reduce(value)
-if dist.get_rank() == 0 and again:
-    print("back", time.time_ns(), flush=True)
+model = DistributedDataParallel(torch.nn.Linear(100, 100))
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(3 if again else 60):
+    model(torch.ones(4, 100)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if dist.get_rank() == 0 and again and not step:
+        print("back", time.time_ns(), flush=True)
+    time.sleep(0.1)
 if dist.get_rank() == 1 and not again:
     print("kill", time.time_ns(), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
-dist.all_reduce(value)
+dist.barrier()
 dist.destroy_process_group()
 """
 
@@ -57,7 +63,7 @@ def main() -> int:
     parser.add_argument("-n", "--trials", type=int, default=50)
     parser.add_argument("--torchrun", type=int, default=6, help="trials of torchrun, which can take a minute each")
     args = parser.parse_args()
-    wanted = {"paceline": args.trials, "torchrun": args.torchrun}
+    wanted = {"paceline": args.trials, "forks": args.trials, "torchrun": args.torchrun}
     trials: dict[str, list[Trial]] = {name: [] for name in LAUNCHERS}
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as folder:
         script = Path(folder) / "killed_once.py"
@@ -66,10 +72,10 @@ def main() -> int:
             for name in LAUNCHERS:
                 if turn < wanted[name]:
                     trials[name].append(trial(name, script, Path(folder)))
-    print(f"{'':9} {'recovered':>10} {'hung':>5}  median seconds from the kill to the next sum (lowest..highest)")
+    print(f"{'':9} {'recovered':>10} {'hung':>5}  median seconds from the kill to the next step (lowest..highest)")
     for name, results in trials.items():
         print(row(name, results))
-    return 0 if all(result.seconds is not None for result in trials["paceline"]) else 1
+    return 0 if all(result.seconds is not None for name in ("paceline", "forks") for result in trials[name]) else 1
 
 
 def trial(name: str, script: Path, directory: Path) -> Trial:
