@@ -83,7 +83,8 @@ class JobProcesses:
         own_session = os.getsid(0)
         for pid in _children():
             row = guardian.read_row(pid)
-            if row is None or row[1] == own_session or pid == self.guardian_pid or pid in self.sessions:
+            known = pid == self.guardian_pid or pid in self.sessions or pid in self.lasting
+            if row is None or row[1] == own_session or known:
                 continue
             if row[3] == "Z":
                 with suppress(ChildProcessError):
