@@ -13,6 +13,12 @@ def ranks(attempt, *steps, loaded_ns=0):
     return {str(rank): {"rank": rank, "step_count": count, **fields} for rank, count in enumerate(steps)}
 
 
+def heard(monitor, progress, attempt, world_size):
+    """The newest line of each host, one after the other."""
+    for host in progress:
+        monitor.look(host, progress, attempt, world_size)
+
+
 @pytest.fixture
 def events():
     return []
@@ -24,7 +30,7 @@ def monitor(tmp_path, events):
 
 
 def test_a_first_attempt_is_no_restart(monitor, events):
-    monitor.look({"a": ranks(0, 5, 5)}, 0, 2)
+    heard(monitor, {"a": ranks(0, 5, 5)}, 0, 2)
     monitor.ended({"a": ranks(0, 5, 5)}, 0)
     assert events == []
 
@@ -32,11 +38,11 @@ def test_a_first_attempt_is_no_restart(monitor, events):
 def test_a_restart_is_recorded_once_when_every_rank_has_made_a_step(monitor, events):
     monitor.ended({"a": ranks(0, 5, 4), "b": ranks(0, 6)}, 0)
     # The newest lines are still those of the attempt before, then of ranks that start.
-    monitor.look({"a": ranks(0, 5, 4), "b": ranks(0, 6)}, 1, 3)
-    monitor.look({"a": ranks(1, 1, 1), "b": ranks(1, 0)}, 1, 3)
+    heard(monitor, {"a": ranks(0, 5, 4), "b": ranks(0, 6)}, 1, 3)
+    heard(monitor, {"a": ranks(1, 1, 1), "b": ranks(1, 0)}, 1, 3)
     assert events == []
     for _ in range(2):
-        monitor.look({"a": ranks(1, 2, 2), "b": ranks(1, 1)}, 1, 3)
+        heard(monitor, {"a": ranks(1, 2, 2), "b": ranks(1, 1)}, 1, 3)
     ((event, fields),) = events
     assert (event, fields["attempt"]) == ("attempt_began", 1)
     assert (fields["restart"]["loaded"], fields["restart"]["lost_steps"]) == (False, 6)
@@ -51,7 +57,13 @@ def test_an_attempt_that_ends_before_all_ranks_have_stepped_is_judged_by_those_t
 
 def test_a_progress_that_nobody_meant_is_no_rank(monitor, events):
     monitor.ended({"a": {"0": 7, "1": {"rank": "x"}}}, 0)
-    monitor.look({"a": {"0": None}}, 1, 1)
+    heard(monitor, {"a": {"0": None}}, 1, 1)
+    assert events == []
+
+
+def test_a_rank_that_is_none_and_claims_a_step_is_no_reason_to_judge(monitor, events):
+    monitor.ended({"a": ranks(0, 5)}, 0)
+    heard(monitor, {"a": {"0": {"rank": "x", "attempt": 1, "step_count": 3}}}, 1, 1)
     assert events == []
 
 
@@ -63,6 +75,6 @@ def test_the_tries_of_a_job_before_count_as_attempts(recording, events):
         first.segment("algo-1", rank, steps=7)
     second = first.path.with_name("r-000001.2")
     monitor = RestartMonitor(second, 2 * 10**18, lambda event, **fields: events.append(fields))
-    monitor.look({"a": ranks(0, 1, 1)}, 0, 2)
+    heard(monitor, {"a": ranks(0, 1, 1)}, 0, 2)
     (fields,) = events
     assert (fields["attempt"], fields["restart"]["lost_steps"]) == (0, 7)

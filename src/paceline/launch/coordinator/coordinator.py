@@ -3,7 +3,8 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -254,6 +255,14 @@ class Coordinator:
         """Wait until all recorded events are in their file."""
         self._disk.close()
 
+    @contextmanager
+    def _without_harm(self) -> Iterator[None]:
+        """An error in what only watches the job is recorded, and never ends the job."""
+        try:
+            yield
+        except Exception as error:
+            self.detective.say_failed(error)
+
     def _hung(self, confirmation: Confirmation) -> None:
         """Handle a confirmed hang as --on-hang says: only report it, or end the attempt."""
         if self.job.on_hang != "report":
@@ -286,7 +295,8 @@ class Coordinator:
                     self.record("token_needed", file=str(self.token_file), address=self.address)
             case job_state.ReportRestart():
                 self._spawn(self.detective.conclude(self.detective.last_case()))
-                self.restarts.ended(self.progress, action.attempt - 1)
+                with self._without_harm():
+                    self.restarts.ended(self.progress, action.attempt - 1)
                 self.record("attempt_ended", attempt=action.attempt - 1, reason=action.reason)
                 self._status(Status.IN_PROGRESS, SecondaryStatus.RESTARTING)
                 self.record("restart", attempt=action.attempt, restarts_left=action.restarts_left, reason=action.reason)
@@ -395,15 +405,13 @@ class Coordinator:
 
     def _take_lines(self, host: str, message: LinesMessage) -> None:
         if message.kind == "telemetry" and message.lines:
-            try:
-                self.detective.telemetry(host, message.lines)
-                self.tempo_watch.telemetry(host, message.lines)
-            except Exception as error:
-                self.detective.say_failed(error)
             progress = message.lines[-1].get("progress")
             self.progress[host] = progress if isinstance(progress, dict) else {}
-            if self._formed is not None:
-                self.restarts.look(self.progress, self._formed.attempt, self._formed.world_size)
+            with self._without_harm():
+                self.detective.telemetry(host, message.lines)
+                self.tempo_watch.telemetry(host, message.lines)
+                if self._formed is not None:
+                    self.restarts.look(host, self.progress, self._formed.attempt, self._formed.world_size)
         if host == self.local.identity.name:
             return
         size_bytes = self.peers[host].received_bytes
@@ -536,7 +544,8 @@ class Coordinator:
         await self.local.finish(outcome.exit_code, outcome.failure_text())
         await self._wait_for_farewells()
         await self.detective.conclude(self.detective.last_case())
-        self.restarts.ended(self.progress, self.state.attempt)
+        with self._without_harm():
+            self.restarts.ended(self.progress, self.state.attempt)
         self.record("attempt_ended", attempt=self.state.attempt, reason=outcome.reason)
         self._status(outcome.status, outcome.secondary_status)
         for task in list(self._tasks):

@@ -29,6 +29,8 @@ class RestartMonitor:
     record: Callable[..., None]
     """Writes an event."""
     _before: list[list[RankRecord]] = field(default_factory=list)
+    # Host -> how many of its ranks have made a step in this attempt.
+    _stepped: dict[str, int] = field(default_factory=dict)
     _told: bool = False
 
     def __post_init__(self) -> None:
@@ -40,27 +42,33 @@ class RestartMonitor:
                 of_attempt[one.attempt].append(one)
             self._before += [of_attempt[attempt] for attempt in sorted(of_attempt)]
 
-    def look(self, progress: Progress, attempt: int, world_size: int) -> None:
-        """Record what the restart cost if the ranks have made their first step and it was not recorded yet."""
+    def look(self, host: str, progress: Progress, attempt: int, world_size: int) -> None:
+        """Take the newest progress of one host. Record what the restart cost once every rank of the job has made its first step.
+
+        A job of hundreds of hosts calls this hundreds of times a second, so a call looks at the ranks of its host alone.
+        """
         if self._told or not self._before:
             return
-        stepped = [rank for rank in _ranks(progress, attempt) if rank.step_count]
-        if len(stepped) >= world_size:
-            self._tell(stepped)
+        of_host = (one for one in progress.get(host, {}).values() if isinstance(one, dict))
+        self._stepped[host] = sum(one.get("attempt") == attempt and bool(one.get("step_count")) for one in of_host)
+        if sum(self._stepped.values()) >= world_size:
+            self._tell(_ranks(progress, attempt))
 
     def ended(self, progress: Progress, attempt: int) -> None:
         """The attempt is over. What is known by now is recorded."""
         ranks = _ranks(progress, attempt)
-        stepped = [rank for rank in ranks if rank.step_count]
-        if self._before and stepped and not self._told:
-            self._tell(stepped)
+        if self._before and not self._told:
+            self._tell(ranks)
         self._before.append(ranks)
+        self._stepped = {}
         self._told = False
 
     def _tell(self, ranks: list[RankRecord]) -> None:
-        self._told = True
-        found = restart(self._before, ranks, job_started_ns=self.job_started_ns)
-        self.record(EVENT, attempt=found.attempt, restart=to_plain(found))
+        """Judge by the ranks that have made a step; without one, nothing is known."""
+        if stepped := [rank for rank in ranks if rank.step_count]:
+            self._told = True
+            found = restart(self._before, stepped, job_started_ns=self.job_started_ns)
+            self.record(EVENT, attempt=found.attempt, restart=to_plain(found))
 
 
 def _ranks(progress: Progress, attempt: int) -> list[RankRecord]:
