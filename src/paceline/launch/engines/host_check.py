@@ -199,6 +199,12 @@ async def this_machine(name: str, directory: str, ports: Sequence[int] = ()) -> 
     )
 
 
+def nodes_in_use(hosts: int, wait_seconds: float, free: str = "") -> Unknown:
+    """Why nothing is known about the hosts: other jobs use the nodes. `free`: what of the cluster is free, in words."""
+    many = f"{hosts} nodes were" if hosts > 1 else "node was"
+    return Unknown(f"the nodes of the job: no {many} free within {wait_seconds:g} s{free}")
+
+
 def addresses_of(looked_for: str, host: HostFacts) -> list[str]:
     """Where the other hosts may reach a host: at the engine's address, or at its own. ssh may come through a public address or a proxy."""
     own = host.own_address

@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any
 
 from paceline.errors import PacelineError
-from paceline.findings import Unknown
-from paceline.launch.engines.host_check import StartedHost
+from paceline.launch.engines.host_check import StartedHost, nodes_in_use
 from paceline.launch.engines.ray import host_actor
 from paceline.launch.engines.ray.cluster import joined, never_fits
 from paceline.launch.engines.ray.options import RayOptions
@@ -83,13 +82,10 @@ async def _reserved(ray: Any, group: Any, hosts: int, wait_seconds: float) -> No
     deadline = time.monotonic() + wait_seconds
     while not group.wait(timeout_seconds=_SLICE_SECONDS):
         if time.monotonic() >= deadline:
-            many = f"{hosts} nodes were" if hosts > 1 else "node was"
             free = ", ".join(
                 f"{amount:g} {name}" for name, amount in sorted(ray.available_resources().items()) if ":" not in name
             )
-            raise Unknown(
-                f"the nodes of the job: no {many} free within {wait_seconds:g} s (free in all of the cluster: {free})"
-            )
+            raise nodes_in_use(hosts, wait_seconds, f" (free in all of the cluster: {free})")
         # Here Ctrl-C ends the wait.
         await asyncio.sleep(0)
 

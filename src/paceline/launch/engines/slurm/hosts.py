@@ -14,8 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
 from paceline.errors import PacelineError, UsageError
-from paceline.findings import Unknown
-from paceline.launch.engines.host_check import StartedHost
+from paceline.launch.engines.host_check import StartedHost, nodes_in_use
 from paceline.launch.engines.remote_program import ConnectionLost, RemoteProgram, boot_command, kill
 from paceline.launch.engines.slurm import script
 from paceline.launch.engines.slurm.errors import absent, refused
@@ -173,8 +172,7 @@ async def _read(process: Process, into: bytearray) -> None:
 def _not_granted(job: Submission, said: str, code: int | None, wait_seconds: float) -> Exception:
     """Why salloc has no nodes: Slurm refused the job, or they are in use."""
     if "queued and waiting" in said or "Connection timed out" in said or code is None:
-        many = f"{job.hosts} nodes were" if job.hosts > 1 else "node was"
-        return Unknown(f"the nodes of the job: no {many} free within {wait_seconds:g} s")
+        return nodes_in_use(job.hosts, wait_seconds)
     return refused("salloc", said, code)
 
 
