@@ -209,7 +209,7 @@ def _complaints(way: WayOut, code: int, directory: Path, err: str, asker: Asker)
             yield f"rank {rank} came through {[name for name, _, _ in stages]}"
         for name, began_ns, ended_ns in stages:
             if not asker.tried_between(began_ns, ended_ns):
-                yield f"rank {rank} was not asked at the stage {name!r}"
+                yield f"rank {rank}, stage {name!r}: was not asked"
         for file in way.files:
             if not (directory / f"{file}-{rank}").is_file():
                 yield f"rank {rank} has not written {file}"

@@ -2,8 +2,8 @@
 
 import atexit
 
-from way_out import stage, train
+from way_out import last_stage, train
 
 train()
-atexit.register(stage, "handler")
+atexit.register(last_stage, "handler")
 raise ValueError("this script fails on purpose")

@@ -4,9 +4,9 @@ import atexit
 import sys
 
 import torch.distributed as dist
-from way_out import stage, train
+from way_out import last_stage, train
 
 train()
 dist.destroy_process_group()
-atexit.register(stage, "handler")
+atexit.register(last_stage, "handler")
 sys.exit(3)

@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -11,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 # Long enough that every stage is looked at several times.
 STAGE_SECONDS = 0.2
 _STAGES = os.open(f"{sys.argv[1]}/stages-{os.environ['RANK']}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+_LONGEST_WAIT_SECONDS = 60.0
 
 
 def stage(name: str) -> None:
@@ -18,6 +20,15 @@ def stage(name: str) -> None:
     began_ns = time.time_ns()
     time.sleep(STAGE_SECONDS)
     os.write(_STAGES, f"{name} {began_ns} {time.time_ns()}\n".encode())
+
+
+def last_stage(name: str) -> None:
+    """A stage that no rank leaves before all are through it: the first rank that fails ends the others, wherever they are."""
+    stage(name)
+    files = [Path(sys.argv[1], f"stages-{rank}") for rank in range(int(os.environ["WORLD_SIZE"]))]
+    give_up = time.monotonic() + _LONGEST_WAIT_SECONDS
+    while time.monotonic() < give_up and not all(f"{name} " in file.read_text() for file in files):
+        time.sleep(0.01)
 
 
 def train(steps: int = 4, data=None) -> DistributedDataParallel:
