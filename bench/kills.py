@@ -122,7 +122,9 @@ def _runs(
             plans = tuple(Plan(name) for name in names)
         else:
             plans = tuple(random_plans(rng, KILLS_OF_A_RUN, victims=group.victims, span_seconds=0.7))
-        yield Launch(case, group.ranks, group.hosts), plans, rng.randrange(1 << 30)
+        # Without a pause in the step, so that a rank is somewhere else most of the time.
+        slow_seconds = 0.0 if group.phases else 0.03
+        yield Launch(case, group.ranks, group.hosts, slow_seconds=slow_seconds), plans, rng.randrange(1 << 30)
 
 
 def _is_of(case: Case, group: Group) -> bool:

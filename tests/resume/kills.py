@@ -322,11 +322,10 @@ def run_with_kills(
     job.start()
     for plan in plans:
         if not _carry_out(plan, job, rng):
-            if job.over:
+            if plan.when in PHASES:
+                job.missed.append(plan.when)
+            if job.over or job.refused:
                 break
-            job.missed.append(plan.when)
-        if job.refused:
-            break
     left = job.end()
     return _outcome(job, lines, left, seed)
 
@@ -436,23 +435,27 @@ def _kill_now(plan: Plan, job: Job, rng: random.Random) -> bool:
 
 
 def _in_function(*places: tuple[str, str]) -> Callable[[Plan, Job, random.Random], bool]:
-    """A rank whose stack has one of these functions: it is stopped at random instants until it has."""
+    """A rank whose stack has one of these functions: it goes on for a moment, is stopped and looked at, again and again."""
 
     def carry_out(plan: Plan, job: Job, rng: random.Random) -> bool:
-        until = time.monotonic() + patient(20)
-        while not job.over and time.monotonic() < until:
-            ranks = job.look()
-            if len(ranks) == job.launch.world_size:
-                pid = ranks[rng.choice(sorted(ranks))].pid
-                with Stopped(pid) as rank:
-                    frames = rank.stack()
-                    if any(is_in(frames, *place) for place in places):
-                        stack = " < ".join(f"{Path(frame.file).name}:{frame.function}" for frame in frames[:4])
-                        return job.kill(plan, ranks, [pid], stack)
-            _wait(job, rng.uniform(0.0, 0.04))
+        ranks = job.look()
+        if not ranks:
+            return False
+        pid = ranks[rng.choice(sorted(ranks))].pid
+        until = time.monotonic() + patient(30)
+        while not job.over and watching.is_alive(pid) and time.monotonic() < until:
+            with Stopped(pid) as rank:
+                frames = rank.stack()
+                if any(is_in(frames, *place) for place in places):
+                    return job.kill(plan, ranks, [pid], _shown(frames))
+            time.sleep(rng.uniform(0.0, 0.003))
         return False
 
     return carry_out
+
+
+def _shown(frames: Sequence[watching.StackFrame]) -> str:
+    return " < ".join(f"{Path(frame.file).name}:{frame.function}" for frame in frames[:4])
 
 
 def _when_header(sees: Callable[[watching.StateHeader], bool]) -> Callable[[Plan, Job, random.Random], bool]:
@@ -525,8 +528,7 @@ def _in_restore(plan: Plan, job: Job, rng: random.Random) -> bool:
             with Stopped(header.pid) as stopped:
                 frames = stopped.stack()
                 if is_in(frames, r"worker/resume/", r".*(restore|put_back|refill|apply).*"):
-                    stack = " < ".join(f"{Path(frame.file).name}:{frame.function}" for frame in frames[:4])
-                    return job.kill(plan, ranks, [header.pid], stack)
+                    return job.kill(plan, ranks, [header.pid], _shown(frames))
         time.sleep(rng.uniform(0.0, 0.01))
     return False
 

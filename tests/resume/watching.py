@@ -123,9 +123,14 @@ class Stopped:
         _send(self.pid, signal.SIGCONT)
 
     def stack(self) -> tuple[StackFrame, ...]:
-        """The frames of the main thread; empty: they cannot be read."""
-        main = dump(self.pid, timeout_seconds=_SECONDS_FOR_A_STACK).main
-        return main.frames if main is not None else ()
+        """The frames of the main thread; empty: it has none now.
+
+        Raises:  RuntimeError: no process can be looked into here
+        """
+        found = dump(self.pid, timeout_seconds=_SECONDS_FOR_A_STACK)
+        if found.threads is None and is_alive(self.pid) and "py-spy" in found.reason and "installed" in found.reason:
+            raise RuntimeError(found.reason)
+        return found.main.frames if found.main is not None else ()
 
 
 def is_in(frames: tuple[StackFrame, ...], file: str, function: str) -> bool:
