@@ -32,7 +32,19 @@ _ATTRIBUTE = "_paceline_position"
 class Position:
     """How far one iterator is."""
 
-    __slots__ = ("epoch", "generators", "in_generator", "is_followed", "key", "loader", "random", "seen", "taken", "to_pass", "workers")
+    __slots__ = (
+        "epoch",
+        "generators",
+        "in_generator",
+        "is_followed",
+        "key",
+        "loader",
+        "random",
+        "seen",
+        "taken",
+        "to_pass",
+        "workers",
+    )
 
     def __init__(self, key: tuple[int, int], loader: Any, random: Any, generators: list[bytes], epoch: Any) -> None:
         self.key = key

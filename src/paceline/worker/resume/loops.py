@@ -24,7 +24,20 @@ _LONG_ITEM_NS = 1_000_000
 class Loop:
     """One loop that is being run."""
 
-    __slots__ = ("began_with", "code", "entered", "frame_id", "item", "made", "ordinal", "place", "random", "steps_here", "stepped", "taken")
+    __slots__ = (
+        "began_with",
+        "code",
+        "entered",
+        "frame_id",
+        "item",
+        "made",
+        "ordinal",
+        "place",
+        "random",
+        "stepped",
+        "steps_here",
+        "taken",
+    )
 
     def __init__(self, place: Place, frame: FrameType, ordinal: int, began_with: Any) -> None:
         self.place = place
@@ -181,13 +194,17 @@ class Loops:
             for _ in range(taken if is_head else taken - 1):
                 last = next(iterator)
         except StopIteration:
-            raise CannotPutBack(f"{loop.place[0]}:{loop.place[2]}: the loop has fewer items than the {taken} it had") from None
+            raise CannotPutBack(
+                f"{loop.place[0]}:{loop.place[2]}: the loop has fewer items than the {taken} it had"
+            ) from None
         finally:
             self._session.loaders.passing = False
         if not is_head:
             last = next(iterator)
         if type(item) in PLAIN_TYPES and item is not None and last is not _NOTHING and last != item:
-            raise CannotPutBack(f"{loop.place[0]}:{loop.place[2]}: item {taken} of the loop is {last!r}, and was {item!r}")
+            raise CannotPutBack(
+                f"{loop.place[0]}:{loop.place[2]}: item {taken} of the loop is {last!r}, and was {item!r}"
+            )
         if is_head:
             loop.steps_here = True
             self._session.put_back(sys._getframe(2))

@@ -141,6 +141,10 @@ class Restore:
         self._made[number] = made
         return made
 
+    def made(self) -> list[Any]:
+        """What has been put back so far."""
+        return list(self._made.values())
+
     def bind(self, number: int, made: Any) -> None:
         """Say which object a node is before its parts are put back, which may refer to it."""
         self._made[number] = made
