@@ -16,7 +16,7 @@ _FACTORIES: dict[str, Any] = {"int": int, "float": float, "list": list, "dict": 
 class ListKind(Kind):
     """A list or a deque. Payload: maxlen and its items; or the checksum of a long one that has not changed."""
 
-    def __init__(self, code: str, own_type: type) -> None:
+    def __init__(self, code: str, own_type: Any) -> None:
         self.code = code
         self._type = own_type
 
@@ -41,7 +41,7 @@ class ListKind(Kind):
 class DictKind(Kind):
     """A dict, an OrderedDict, a Counter or a defaultdict. Payload: keys and values in turn, and the name of the factory."""
 
-    def __init__(self, code: str, own_type: type) -> None:
+    def __init__(self, code: str, own_type: Any) -> None:
         self.code = code
         self._type = own_type
 
@@ -83,7 +83,7 @@ class DictKind(Kind):
 class SetKind(Kind):
     """A set or a frozenset. Payload: its members, in its order."""
 
-    def __init__(self, code: str, own_type: type) -> None:
+    def __init__(self, code: str, own_type: Any) -> None:
         self.code = code
         self._type = own_type
 
@@ -165,7 +165,7 @@ class LongContainers:
             return None
 
 
-def _the_same(restore: Restore, own_type: type, checksum: int, live: Any) -> Any:
+def _the_same(restore: Restore, own_type: Any, checksum: int, live: Any) -> Any:
     """The container that the script has made again, which must be as it was."""
     if not isinstance(live, own_type) or not _cannot_change(live) or _checksum(live) != checksum:
         raise CannotPutBack(f"the script has made `{restore.place}` with other items than before")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
-from collections.abc import Iterator
 from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -60,12 +60,21 @@ def live_names_of(frame: FrameType) -> frozenset[str] | None:
     return live_names(frame.f_code, frame.f_lasti)
 
 
-def users_modules() -> Iterator[tuple[str, ModuleType]]:
-    """The imported modules of the user."""
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if name == "__main__" or (isinstance(file, str) and is_of_user(file)):
-            yield name, module
+class UsersModules:
+    """The imported modules of the user, by name. They are looked for again when a module was imported."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._names: list[str] = []
+
+    def items(self) -> list[tuple[str, ModuleType]]:
+        """Name and module."""
+        if len(sys.modules) != self._count:
+            self._count = len(sys.modules)
+            self._names = [
+                name for name, module in list(sys.modules.items()) if name == "__main__" or _is_of_user(name, module)
+            ]
+        return [(name, sys.modules[name]) for name in self._names if name in sys.modules]
 
 
 def variables_of(module: ModuleType) -> dict[str, Any]:
@@ -82,6 +91,12 @@ def set_variables(frame: FrameType, variables: dict[str, Any]) -> None:
         space[name] = value
     if sys.version_info < (3, 13):
         ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+
+
+def _is_of_user(name: str, module: ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    # torch has modules with a name in place of a path. multiprocessing names the main module twice.
+    return isinstance(file, str) and os.path.isabs(file) and is_of_user(file) and name != "__mp_main__"
 
 
 def _is_fixed(name: str, value: Any) -> bool:

@@ -51,13 +51,14 @@ class Kind:
 
 
 class Capture:
-    """One walk. `tensors`: what must be copied, in the order in which nodes refer to them."""
+    """One walk. `tensors`: what must be copied, in the order in which nodes refer to them; `described`: dtype and shape of each."""
 
-    __slots__ = ("_held", "_kinds", "_numbers", "context", "nodes", "place", "tensors")
+    __slots__ = ("_held", "_kinds", "_numbers", "context", "described", "nodes", "place", "tensors")
 
     def __init__(self, context: Context) -> None:
         self.nodes: list[Node | None] = []
         self.tensors: list[Any] = []
+        self.described: list[tuple[str, tuple[int, ...]]] = []
         self.context = context
         # The variable that is being walked, for messages.
         self.place = ""
@@ -92,6 +93,12 @@ class Capture:
             return LEFT
         self.nodes[number] = (kind.code, payload)
         return reference
+
+    def copied(self, tensor: Any, dtype: str, shape: tuple[int, ...]) -> int:
+        """Note that a tensor must be copied, and return its number."""
+        self.tensors.append(tensor)
+        self.described.append((dtype, shape))
+        return len(self.tensors) - 1
 
     def has(self, thing: Any) -> bool:
         """Whether the walk has met this object."""
@@ -128,10 +135,10 @@ class Restore:
         """
         if type(value) is not tuple:
             return value
-        number = value[0] if value else None
+        number = value[0] if value else -1
         if number in self._made:
             return self._made[number]
-        node = None if number is None else self.nodes[number]
+        node = self.nodes[number] if value else None
         if node is None:
             if live is MISSING:
                 raise CannotPutBack(f"`{self.place}` was made in the training loop, and cannot be made again here")

@@ -29,6 +29,7 @@ from .loaders import Loaders
 from .loops import Loop, Loops
 from .object_graph import CannotKeep, CannotPutBack, Capture, Restore
 from .slots import NoRoom, Slots
+from .tensors import dtype_of
 
 _TOPIC = "resume"
 # What ends a job whose state cannot be put back; the agent knows the reason by Cell.KEEPING.
@@ -53,6 +54,7 @@ class Session:
         self.loaders = Loaders(self)
         self.buckets = Buckets()
         self.context = Context(self.loaders)
+        self._modules = frames.UsersModules()
         self._frequency = Frequency(self._cells)
         # An optimizer has stepped since the last head.
         self.stepped = False
@@ -70,6 +72,7 @@ class Session:
         self._schedulers: list[weakref.ref[Any]] = []
         # Random numbers with which this process began, by the module that has them.
         self._began: dict[str, Any] = {}
+        self._began_with = b""
         self._gradients_matter: bool | None = None
 
     # --------------------------------------------------------------------------------------------------- beginning
@@ -90,7 +93,7 @@ class Session:
             self.loops.ahead = list(self._plan["cursors"])
             self.loaders.expect(self._plan["loaders"])
             self.buckets.expect(self._plan["buckets"])
-            self._began = self._plan["began"]
+            self._began = marshal.loads(self._plan["began"])
         self._begin_with_random_numbers()
         self._patch()
 
@@ -116,6 +119,7 @@ class Session:
             random_state.put_numpy(numpy.random, self._began["numpy"])
         else:
             self._began["numpy"] = random_state.of_numpy(numpy.random)
+        self._began_with = marshal.dumps(self._began)
 
     def _patch(self) -> None:
         torch = sys.modules["torch"]
@@ -190,11 +194,10 @@ class Session:
         live_of_main = next((frames.live_names_of(one) for one in stack if one.f_code.co_name == "<module>"), None)
         modules = {
             name: capture.variables(frames.variables_of(module), live_of_main if name == "__main__" else None)
-            for name, module in frames.users_modules()
+            for name, module in self._modules.items()
         }
         others = [[capture.value(one) for one in kind if not capture.has(one)] for kind in self._known_objects()]
         gradients = self._gradients(capture)
-        described = [(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)) for tensor in capture.tensors]
         chain = self.loops.around(frame)
         document = (
             [loop.cursor() for loop in chain],
@@ -207,11 +210,11 @@ class Session:
             self.buckets.kept(self._heads_here),
             random_state.kept(),
             gradients,
-            self._began,
+            self._began_with,
             capture.nodes,
-            described,
+            capture.described,
         )
-        self._slot = self.slots.write(self._heads, capture.tensors, marshal.dumps(document))
+        self._slot = self.slots.write(self._heads, capture.tensors, capture.described, marshal.dumps(document))
         self._cells[Cell.KEEPING] = Keeping.KEPT
         self.batch_is_due = True
 
@@ -224,7 +227,7 @@ class Session:
         """For each parameter among the tensors: its number, and the number of its gradient or None. Without one it is not listed."""
         parameters = [
             (number, tensor.grad)
-            for number, tensor in enumerate(list(capture.tensors))
+            for number, tensor in enumerate(capture.tensors)
             if tensor.requires_grad and tensor.is_leaf and tensor.grad is not None
         ]
         if self._gradients_matter is False:
@@ -235,8 +238,7 @@ class Session:
         for number, gradient in parameters:
             if gradient.layout != sys.modules["torch"].strided:
                 raise CannotKeep("a gradient is sparse")
-            capture.tensors.append(gradient)
-            found.append((number, len(capture.tensors) - 1))
+            found.append((number, capture.copied(gradient, dtype_of(gradient), tuple(gradient.shape))))
         return found
 
     def _watch_next_backward(self, gradients: list[Any]) -> None:
@@ -307,7 +309,7 @@ class Session:
         found = [
             (one, restore.variables(kept, one.f_locals)) for one, (_, kept) in zip(stack, plan["frames"], strict=True)
         ]
-        modules = dict(frames.users_modules())
+        modules = dict(self._modules.items())
         spaces = [
             (vars(modules[name]), restore.variables(kept, vars(modules[name])))
             for name, kept in plan["modules"].items()

@@ -12,6 +12,8 @@ from typing import Any
 from ...recording.state_buffer import SLOT_AT, Cell, KeptSlot, StateHeader
 from .tensors import layout
 
+Described = list[tuple[str, tuple[int, ...]]]
+
 _PAGE_BYTES = 4096
 _STEP, _TENSOR_BYTES, _PLAIN_BYTES = int(Cell.STEP_0), int(Cell.TENSOR_BYTES_0), int(Cell.PLAIN_BYTES_0)
 _PLAIN_CRC, _BATCH_CRC = int(Cell.PLAIN_CRC_0), int(Cell.BATCH_CRC_0)
@@ -28,8 +30,8 @@ class _Slot:
         self.number = number
         self.size_bytes = 0
         self.memory: mmap.mmap | None = None
-        # The tensors whose copies `views` are.
-        self.of: list[int] = []
+        # Of the tensors whose copies `views` are: dtype and shape.
+        self.described: Described = []
         self.views: list[Any] = []
         self.tensor_bytes = 0
 
@@ -41,7 +43,7 @@ class Slots:
         self.header = StateHeader(descriptor)
         self._slots = (_Slot(0), _Slot(1))
 
-    def write(self, step: int, tensors: list[Any], plain: bytes) -> int:
+    def write(self, step: int, tensors: list[Any], described: Described, plain: bytes) -> int:
         """Keep a state, and return the number of its slot.
 
         Raises:  NoRoom
@@ -51,10 +53,9 @@ class Slots:
         slot = self._slots[0 if cells[_STEP] <= cells[_STEP + 1] else 1]
         n = slot.number
         cells[_STEP + n] = 0
-        ids = [id(tensor) for tensor in tensors]
-        if ids != slot.of or slot.memory is None or slot.tensor_bytes + len(plain) > slot.size_bytes:
-            self._lay_out(slot, tensors, len(plain))
-            slot.of = ids
+        fits = slot.memory is not None and slot.tensor_bytes + len(plain) <= slot.size_bytes
+        if not fits or described != slot.described:
+            self._lay_out(slot, described, len(plain))
         if tensors:
             with torch.no_grad():
                 torch._foreach_copy_(slot.views, tensors)
@@ -69,7 +70,7 @@ class Slots:
         """Add the checksum of the batch that was taken next."""
         self.header.cells[_BATCH_CRC + number] = checksum + 1
 
-    def read(self, slot: KeptSlot, described: list[tuple[str, tuple[int, ...]]]) -> list[Any]:
+    def read(self, slot: KeptSlot, described: Described) -> list[Any]:
         """The tensors of a slot, which share its memory. `described`: dtype and shape of each."""
         found = self._slots[slot.number]
         self._map(found, slot.tensor_bytes + slot.plain_bytes)
@@ -79,12 +80,12 @@ class Slots:
         """Keep nothing more."""
         self.header.cells[_STEP] = self.header.cells[_STEP + 1] = 0
 
-    def _lay_out(self, slot: _Slot, tensors: list[Any], plain_bytes: int) -> None:
-        described = [(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)) for tensor in tensors]
+    def _lay_out(self, slot: _Slot, described: Described, plain_bytes: int) -> None:
         tensor_bytes = layout(described)[1]
         # Plain values grow with the lists of a script.
         self._map(slot, tensor_bytes + plain_bytes + max(plain_bytes // 4, 1 << 16))
         slot.views, slot.tensor_bytes = self._views(slot, described)
+        slot.described = described
 
     def _map(self, slot: _Slot, size_bytes: int) -> None:
         if size_bytes <= slot.size_bytes:
@@ -98,7 +99,7 @@ class Slots:
             os.posix_fallocate(self.header.descriptor, SLOT_AT[slot.number], size_bytes)
         except OSError as error:
             raise NoRoom(f"{size_bytes >> 20} MiB cannot be reserved: {error.strerror}") from error
-        slot.views = []
+        slot.views, slot.described = [], []
         slot.memory = mmap.mmap(
             self.header.descriptor,
             size_bytes,
@@ -108,7 +109,7 @@ class Slots:
         slot.size_bytes = size_bytes
 
     @staticmethod
-    def _views(slot: _Slot, described: list[tuple[str, tuple[int, ...]]]) -> tuple[list[Any], int]:
+    def _views(slot: _Slot, described: Described) -> tuple[list[Any], int]:
         torch = sys.modules["torch"]
         places, total = layout(described)
         views = []

@@ -33,8 +33,7 @@ class TensorKind(Kind):
             checksum = self._unchanged(thing)
             if checksum is not None:
                 return [None, checksum, *described[:-1], thing.requires_grad]
-        capture.tensors.append(thing)
-        return [len(capture.tensors) - 1, 0, *described[:-1], thing.requires_grad]
+        return [capture.copied(thing, described[0], described[1]), 0, *described[:-1], thing.requires_grad]
 
     def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
         copy, checksum, dtype, shape, stride, device, is_parameter, requires_grad = payload
@@ -77,10 +76,10 @@ class ArrayKind(Kind):
             return [thing.dtype.str, thing.shape, thing.tobytes(), None]
         torch = sys.modules["torch"]
         try:
-            capture.tensors.append(torch.from_numpy(thing.reshape(-1)))
+            shared = torch.from_numpy(thing.reshape(-1))
         except (TypeError, ValueError) as error:
             raise CannotKeep(f"`{capture.place}` is a numpy array of {thing.dtype}: {error}") from None
-        return [thing.dtype.str, thing.shape, None, len(capture.tensors) - 1]
+        return [thing.dtype.str, thing.shape, None, capture.copied(shared, dtype_of(shared), tuple(shared.shape))]
 
     def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
         import numpy
@@ -122,6 +121,11 @@ def layout(described: list[tuple[str, tuple[int, ...]]]) -> tuple[list[int], int
     return places, -(-at // 4096) * 4096
 
 
+def dtype_of(tensor: Any) -> str:
+    """The name of a tensor's dtype, such as float32."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
 def _described(tensor: Any, place: str) -> tuple[Any, ...]:
     torch = sys.modules["torch"]
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.nn.Parameter)):
@@ -131,7 +135,7 @@ def _described(tensor: Any, place: str) -> tuple[Any, ...]:
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type == "meta":
         raise CannotKeep(f"`{place}` is a tensor of layout {tensor.layout} on {tensor.device}")
     stride = None if tensor.is_contiguous() else tuple(tensor.stride())
-    dtype = str(tensor.dtype).removeprefix("torch.")
+    dtype = dtype_of(tensor)
     is_parameter = isinstance(tensor, torch.nn.Parameter)
     size = tensor.numel() * tensor.element_size()
     return dtype, tuple(tensor.shape), stride, str(tensor.device), is_parameter, size
