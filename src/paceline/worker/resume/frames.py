@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dis
 import os
 import sys
 from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
@@ -27,6 +28,12 @@ def users_frame(frame: FrameType | None) -> FrameType | None:
     while frame is not None and not is_of_user(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
+
+
+def is_in_call(frame: FrameType) -> bool:
+    """Whether a frame is in a call that its own code makes, and not in a `for` that takes its next item."""
+    code = frame.f_code.co_code
+    return frame.f_lasti >= 0 and dis.opname[code[frame.f_lasti]].startswith(("CALL", "PRECALL"))
 
 
 def users_frames(frame: FrameType | None) -> list[FrameType]:

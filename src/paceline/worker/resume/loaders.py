@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import marshal
 import os
 import sys
 import weakref
@@ -18,8 +19,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..error_file import is_users
+from ..no_compile import left_alone_by_compile, passed_over_by_warnings
 from . import random_state
-from .object_graph import CannotKeep, CannotPutBack
+from .object_graph import CannotKeep, CannotPutBack, Capture, Restore
 
 if TYPE_CHECKING:
     from .session import Session
@@ -27,32 +29,33 @@ if TYPE_CHECKING:
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
 _FRAMES = 32
 _ATTRIBUTE = "_paceline_position"
+# A larger tensor of a sampler is taken for one that does not change.
+_SMALL_BYTES = 1 << 16
+_WATCHED_BATCHES = 3
 
 
 class Position:
     """How far one iterator is."""
 
     __slots__ = (
-        "epoch",
-        "generators",
         "in_generator",
         "is_followed",
         "key",
         "loader",
         "random",
+        "samplers",
         "seen",
         "taken",
         "to_pass",
         "workers",
     )
 
-    def __init__(self, key: tuple[int, int], loader: Any, random: Any, generators: list[bytes], epoch: Any) -> None:
+    def __init__(self, key: tuple[int, int], loader: Any, random: bytes, samplers: bytes) -> None:
         self.key = key
         self.loader = weakref.ref(loader)
-        # Random numbers, those of the loader's own generators, and the sampler's epoch: before the iterator was made.
+        # Random numbers, and what decides on the loader's order: before the iterator was made.
         self.random = random
-        self.generators = generators
-        self.epoch = epoch
+        self.samplers = samplers
         # Batches that the script has taken.
         self.taken = 0
         # Worker -> its random numbers after its last batch that was taken.
@@ -66,7 +69,7 @@ class Position:
 
     def plain(self) -> tuple[Any, ...]:
         """What a saved state holds of it."""
-        return self.key, self.random, self.generators, self.epoch, self.taken, self.workers, self.in_generator
+        return self.key, self.random, self.samplers, self.taken, self.workers, self.in_generator
 
 
 class Loaders:
@@ -121,7 +124,7 @@ class Loaders:
         for iterator, number in self._wanted:
             wanted = self._kept[number]
             position: Position = vars(iterator)[_ATTRIBUTE]
-            if (position.key, position.taken) == (wanted[0], wanted[4]):
+            if (position.key, position.taken) == (wanted[0], wanted[3]):
                 position.to_pass = 0
                 continue
             loader = position.loader()
@@ -150,30 +153,25 @@ class Loaders:
             key = loaders._session.loops.key_of_iterator(sys._getframe(1))
             return loaders._made(make, loader, key)
 
-        module.DataLoader.__iter__ = __iter__
+        module.DataLoader.__iter__ = left_alone_by_compile(__iter__)
         self._make = make
         self._patch_iterators(module)
         self._patch_workers(module, fetch_module)
 
     def _made_at(self, loader: Any, wanted: tuple[Any, ...]) -> Any:
         self.ahead[wanted[0]] = wanted
-        if wanted[3] is not None:
-            loader.sampler.epoch = wanted[3]
         return self._made(self._make, loader, wanted[0])
 
     def _made(self, make: Any, loader: Any, key: tuple[int, int]) -> Any:
         wanted = self.ahead.pop(key, None)
         if wanted is not None:
+            self._put_samplers_back(loader, wanted[2])
             random_state.put_back(wanted[1])
-            for generator, state in zip(generators_of(loader), wanted[2], strict=False):
-                generator.set_state(random_state.to_tensor(state))
-        random = random_state.kept()
-        states = [random_state.of_tensor(generator.get_state()) for generator in generators_of(loader)]
-        position = Position(key, loader, random, states, getattr(loader.sampler, "epoch", None))
+        position = Position(key, loader, random_state.kept(), self._samplers(loader))
         self._workers_begin = {}
-        if wanted is not None and not wanted[6]:
+        if wanted is not None and not wanted[5]:
             self._arriving = wanted
-            self._workers_begin = dict(wanted[5])
+            self._workers_begin = dict(wanted[4])
         try:
             iterator = make(loader)
             if self._arriving is not None:
@@ -186,8 +184,31 @@ class Loaders:
         self._live.append(weakref.ref(iterator))
         return iterator
 
+    def _samplers(self, loader: Any) -> bytes:
+        """What decides on a loader's order, as plain data."""
+        capture = Capture(self._session.context)
+        capture.place = "the sampler of a data loader"
+        values = [capture.value(one) for one in (loader.generator, loader.sampler, loader.batch_sampler)]
+        small = {
+            number: random_state.of_tensor(tensor.detach().contiguous().view(-1).view(sys.modules["torch"].uint8))
+            for number, tensor in enumerate(capture.tensors)
+            if 0 < tensor.numel() * tensor.element_size() <= _SMALL_BYTES
+        }
+        return marshal.dumps((values, capture.nodes, small))
+
+    def _put_samplers_back(self, loader: Any, kept: bytes) -> None:
+        values, nodes, small = marshal.loads(kept)
+        restore = Restore(nodes, self._session.context)
+        restore.place = "the sampler of a data loader"
+        for value, one in zip(values, (loader.generator, loader.sampler, loader.batch_sampler), strict=True):
+            restore.thing(value, one)
+        for tensor, number in restore.copies:
+            if number in small:
+                raw = random_state.to_tensor(small[number])
+                tensor.detach().copy_(raw.view(tensor.dtype).view(tensor.shape))
+
     def _advance(self, iterator: Any, loader: Any, position: Position, wanted: tuple[Any, ...]) -> None:
-        taken = wanted[4]
+        taken = wanted[3]
         if iterator._dataset_kind != 0:
             # The order is in the dataset: what was taken is read again.
             for _ in range(taken):
@@ -195,7 +216,7 @@ class Loaders:
         elif loader.num_workers == 0:
             _pass_over(iterator._sampler_iter, taken)
         position.taken = position.to_pass = taken
-        position.workers = dict(wanted[5])
+        position.workers = dict(wanted[4])
 
     def _patch_iterators(self, module: Any) -> None:
         base = module._BaseDataLoaderIter
@@ -216,7 +237,10 @@ class Loaders:
             elif loaders.passing and position.to_pass:
                 position.to_pass -= 1
                 return None
-            batch = next_batch(self)
+            if position.taken < _WATCHED_BATCHES and self._dataset_kind != 0 and self._num_workers == 0:
+                batch = loaders._without_random_numbers(self)
+            else:
+                batch = next_batch(self)
             position.taken += 1
             if not position.is_followed and loaders._session.batch_is_due:
                 loaders._session.take_batch(batch)
@@ -227,9 +251,20 @@ class Loaders:
             reset(self, loader, first_iter)
             wanted = loaders._arriving
             if wanted is not None and self._dataset_kind == 0:
-                _pass_over(self._sampler_iter, wanted[4])
+                _pass_over(self._sampler_iter, wanted[3])
 
-        base.__next__, base._reset = __next__, _reset
+        base.__next__, base._reset = left_alone_by_compile(__next__), left_alone_by_compile(_reset)
+
+    def _without_random_numbers(self, iterator: Any) -> Any:
+        """The next batch of a stream that is read in this process. After a restart the stream is read again without the steps between."""
+        before = random_state.kept()
+        batch = self._next_batch(iterator)
+        if random_state.kept() != before:
+            self._session.refuse(
+                "F12",
+                "an IterableDataset draws random numbers in the process that trains; num_workers=1 gives it its own",
+            )
+        return batch
 
     def _see(self, position: Position, frame: FrameType | None) -> None:
         """Find out who takes the batches of an iterator."""
@@ -278,15 +313,15 @@ class Loaders:
                 return batch.batch
             return batch
 
-        fetch_module._MapDatasetFetcher.fetch = fetch_and_tell
-        several._process_data = _process_data
+        fetch_module._MapDatasetFetcher.fetch = passed_over_by_warnings(fetch_and_tell)
+        several._process_data = passed_over_by_warnings(_process_data)
         module.itertools = _Itertools(self)
 
     def rotated(self, workers: list[Any]) -> list[Any]:
         """The workers in the order in which the next batches are theirs."""
         if self._arriving is None:
             return workers
-        first = self._arriving[4] % len(workers)
+        first = self._arriving[3] % len(workers)
         return workers[first:] + workers[:first]
 
 
@@ -316,17 +351,6 @@ class _Itertools:
 
     def cycle(self, items: Any) -> Any:
         return itertools.cycle(self._loaders.rotated(list(items)))
-
-
-def generators_of(loader: Any) -> list[Any]:
-    """The generators of random numbers that decide on a loader's order."""
-    torch = sys.modules["torch"]
-    found: list[Any] = []
-    samplers = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
-    for generator in (loader.generator, *(getattr(sampler, "generator", None) for sampler in samplers)):
-        if isinstance(generator, torch.Generator) and all(generator is not one for one in found):
-            found.append(generator)
-    return found
 
 
 def _pass_over(iterator: Any, count: int) -> None:

@@ -105,14 +105,17 @@ class ClassKind(Kind):
 
 
 class FunctionKind(Kind):
-    """A function. Payload: its name where that leads to it, the variables it shares with the function around it, its attributes."""
+    """A function. Payload: its name where that leads to it, the variables it shares with the function around it, its attributes.
+
+    Of a function of a library only the name.
+    """
 
     code = "function"
 
     def keep(self, capture: Capture, thing: Any) -> Any:
         named = capture.context.names.leads_to(thing)
         if not capture.context.is_users_function(thing):
-            return [capture.context.names.name_of(thing), [], {}] if named else LEFT
+            return [capture.context.names.name_of(thing), None, {}] if named else LEFT
         cells = [[_filled(cell), capture.value(_content(cell))] for cell in thing.__closure__ or ()]
         attributes = {name: capture.value(value) for name, value in vars(thing).items()}
         return [capture.context.names.name_of(thing) if named else "", cells, attributes]
@@ -123,6 +126,8 @@ class FunctionKind(Kind):
         if not isinstance(found, types.FunctionType):
             raise CannotPutBack(f"the script has not made the function `{restore.place}` again")
         restore.bind(number, found)
+        if cells is None:
+            return found
         if len(found.__closure__ or ()) != len(cells):
             raise CannotPutBack(f"the function `{restore.place}` is another one than before")
         for cell, (was_filled, value) in zip(found.__closure__ or (), cells, strict=True):

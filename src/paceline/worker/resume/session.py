@@ -8,6 +8,7 @@ state is put back into the objects that the script has made.
 
 from __future__ import annotations
 
+import functools
 import marshal
 import os
 import random
@@ -19,6 +20,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from ...recording.state_buffer import Cell, Keeping
+from ..no_compile import left_alone_by_compile, passed_over_by_warnings
 from ..rank_recorder import this_rank
 from . import frames, random_state
 from .batches import checksum
@@ -63,7 +65,6 @@ class Session:
         self.head_is_loop = True
         self._is_on = True
         self._heads = 0
-        self._heads_here = 0
         self._steps_without_head = 0
         self._slot = 0
         self._expected_batch: int | None = None
@@ -125,6 +126,7 @@ class Session:
         torch = sys.modules["torch"]
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
+        left_alone_by_compile(Session._after_step)
         register_optimizer_step_post_hook(self._after_step)
         _note_construction(torch.optim.Optimizer, self._optimizers)
         _note_construction(torch.optim.lr_scheduler.LRScheduler, self._schedulers)
@@ -144,7 +146,7 @@ class Session:
         if self._plan is None:
             self._steps_without_head += 1
             if self._steps_without_head > _STEPS_WITHOUT_HEAD and not self._heads:
-                self._refuse(
+                self.refuse(
                     "F11", f"no loop of your own files is around the optimizer's step ({frames.users_place(frame)})"
                 )
 
@@ -156,7 +158,7 @@ class Session:
     def before_batch(self, frame: FrameType | None) -> None:
         """The script takes a batch from a loader by itself, in no loop that is followed."""
         users = frames.users_frame(frame)
-        if users is None:
+        if users is None or not frames.is_in_call(users):
             return
         if self._plan is not None:
             if not self.loops.ahead and not self.head_is_loop and self._plan["head_line"] == frames.place_of(users):
@@ -168,18 +170,17 @@ class Session:
         self.stepped = False
         self._steps_without_head = 0
         self._heads += 1
-        self._heads_here += 1
         self._cells[Cell.STEP_COUNT] = self._heads
         self._cells[Cell.STEP_NS] = time.time_ns()
         began_ns = time.monotonic_ns()
         try:
-            if not self._frequency.is_due(self._heads, began_ns):
+            if not self._frequency.is_due(self._heads, began_ns) or not self.buckets.are_settled():
                 return
             self._keep(frame, is_loop)
         except (CannotKeep, NoRoom) as error:
-            self._refuse("F08" if isinstance(error, NoRoom) else "F13", str(error))
+            self.refuse("F08" if isinstance(error, NoRoom) else "F13", str(error))
         except Exception as error:
-            self._refuse("F13", f"{type(error).__name__}: {error}")
+            self.refuse("F13", f"{type(error).__name__}: {error}")
             this_rank.note_failure(error, "resume")
         self._frequency.kept(began_ns, time.monotonic_ns())
 
@@ -207,7 +208,7 @@ class Session:
             modules,
             others,
             self.loaders.kept(),
-            self.buckets.kept(self._heads_here),
+            self.buckets.kept(),
             random_state.kept(),
             gradients,
             self._began_with,
@@ -370,7 +371,7 @@ class Session:
         sys.stderr.flush()
         os._exit(EXIT_CODE)
 
-    def _refuse(self, code: str, text: str) -> None:
+    def refuse(self, code: str, text: str) -> None:
         """Keep nothing more; the training goes on."""
         self._is_on = self.batch_is_due = self.stepped = False
         self.slots.forget()
@@ -388,11 +389,11 @@ class Session:
 def _note_construction(owner: Any, found: list[weakref.ref[Any]]) -> None:
     construct = owner.__init__
 
+    @functools.wraps(construct)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         construct(self, *args, **kwargs)
         found[:] = [one for one in found if one() is not None]
         if all(one() is not self for one in found):
             found.append(weakref.ref(self))
 
-    __init__.__wrapped__ = construct  # type: ignore[attr-defined]
-    owner.__init__ = __init__
+    owner.__init__ = passed_over_by_warnings(__init__)

@@ -19,7 +19,13 @@ _ONLY_THEIR_MODULES = ("torch.nn.parallel.", "torch.distributed.", "torch._dynam
 _NOT_KEPT_OF_OPTIMIZERS = frozenset(
     {"state", "param_groups", "defaults", "step", "zero_grad", "_zero_grad_profile_name"}
 )
-_NOT_KEPT_OF_SCALERS = frozenset({"_per_optimizer_states"})
+# Of a scaler: what is kept between two parts of one step. Of a sampler: what it is about.
+_NOT_KEPT_OF_OTHERS = {
+    "torch.amp.grad_scaler": frozenset({"_per_optimizer_states"}),
+    "torch.cuda.amp.grad_scaler": frozenset({"_per_optimizer_states"}),
+    "torch.utils.data.sampler": frozenset({"data_source"}),
+    "torch.utils.data.distributed": frozenset({"dataset"}),
+}
 
 
 class ModuleKind(Kind):
@@ -97,7 +103,8 @@ class AttributesKind(Kind):
     code = "attributes"
 
     def keep(self, capture: Capture, thing: Any) -> Any:
-        others = {name: value for name, value in vars(thing).items() if name not in _NOT_KEPT_OF_SCALERS}
+        not_kept = _NOT_KEPT_OF_OTHERS.get(type(thing).__module__, ())
+        others = {name: value for name, value in vars(thing).items() if name not in not_kept}
         return [
             capture.context.names.name_of(type(thing)),
             {name: capture.value(value) for name, value in others.items()},
