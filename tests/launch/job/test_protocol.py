@@ -31,6 +31,7 @@ from paceline.launch.job.messages import (
     Pong,
     ReadyMessage,
     RefusedMessage,
+    ResumedMessage,
     SnapshotReply,
     StartAttemptMessage,
     StopMessage,
@@ -46,7 +47,8 @@ EXIT = RankExit(host="b", rank=3, attempt=1, code=1, time_ns=5)
 RIGHT = {
     ReadyMessage: (ReadyMessage(attempt=1), JobPhase.FETCHING),
     ExitedMessage: (ExitedMessage(exit=EXIT), JobPhase.RUNNING),
-    IdleMessage: (IdleMessage(attempt=1), JobPhase.STOPPING),
+    IdleMessage: (IdleMessage(attempt=1, kept={2: [7, 6], 3: []}, step_count=7), JobPhase.STOPPING),
+    ResumedMessage: (ResumedMessage(attempt=1, stepped_ns=5), JobPhase.RUNNING),
     RefusedMessage: (RefusedMessage(code="U22", what="a", saw="b", next="c"), JobPhase.FETCHING),
     ClaimMessage: (ClaimMessage(digests={"step/9.pt": "a" * 64}), JobPhase.RUNNING),
     GatheredMessage: (GatheredMessage(kinds=["model"], errors=[]), JobPhase.ENDED),
@@ -116,6 +118,10 @@ def test_in_another_phase_it_is_passed_over_without_a_word(kind, phase):
 BREACHES = [
     (ReadyMessage(attempt=2), JobPhase.FETCHING),
     (IdleMessage(attempt=2), JobPhase.RUNNING),
+    (IdleMessage(attempt=1, kept={1: [7], 2: [7]}), JobPhase.RUNNING),
+    (IdleMessage(attempt=1, kept={4: []}), JobPhase.RUNNING),
+    (ResumedMessage(attempt=2, stepped_ns=5), JobPhase.RUNNING),
+    (ExitedMessage(exit=replace(EXIT, state_mismatch=True)), JobPhase.RUNNING),
     (ExitedMessage(exit=replace(EXIT, rank=1)), JobPhase.RUNNING),
     (ExitedMessage(exit=replace(EXIT, rank=4)), JobPhase.RUNNING),
     (ExitedMessage(exit=replace(EXIT, rank=-1)), JobPhase.RUNNING),

@@ -8,7 +8,8 @@ from enum import StrEnum
 from paceline.diagnosis.crash.root_cause import blame_time_ns, by_blame, how_it_ended, is_symptom
 from paceline.facts import RankExit, SecondaryStatus, Status
 
-OWN_CODES = range(200, 205)
+OWN_CODES = range(200, 206)
+MISMATCH_CODE = 205
 
 
 class StopKind(StrEnum):
@@ -72,10 +73,12 @@ def completed() -> Outcome:
     )
 
 
-def failed(exits: Sequence[RankExit]) -> Outcome:
+def failed(exits: Sequence[RankExit], *, more: str = "") -> Outcome:
     """A rank failed. The exit code is that of the earliest failure that did not follow from another rank's failure.
 
-    Holds: the code is never 0; a script's own 200 to 204 become 1
+    `more`: what is said behind the reason.
+
+    Holds: the code is never 0; a script's own 200 to 205 become 1
     """
     ordered = by_blame(exits)
     first = ordered[0]
@@ -83,8 +86,22 @@ def failed(exits: Sequence[RankExit]) -> Outcome:
         exit_code=run_code(first.code),
         status=Status.FAILED,
         secondary_status=SecondaryStatus.FAILED,
-        reason=f"rank {first.rank} on {first.host} {how_it_ended(first)}{_after_whom(first, exits)}",
+        reason=f"rank {first.rank} on {first.host} {how_it_ended(first)}{_after_whom(first, exits)}"
+        + (f"; {more}" if more else ""),
         exits=ordered,
+    )
+
+
+def mismatched(exits: Sequence[RankExit]) -> Outcome:
+    """A rank found another state or batch after a resume than the one that was kept, and stopped before it trained on it."""
+    ordered = sorted(by_blame(exits), key=lambda exit: not exit.state_mismatch)
+    first = ordered[0]
+    return Outcome(
+        exit_code=MISMATCH_CODE,
+        status=Status.FAILED,
+        secondary_status=SecondaryStatus.FAILED,
+        reason=f"rank {first.rank} on {first.host} did not find the state or the batch that was kept (F03)",
+        exits=tuple(ordered),
     )
 
 
@@ -127,7 +144,7 @@ def stopped(stop: Stop) -> Outcome:
 
 
 def run_code(code: int) -> int:
-    """The run's exit code for a rank's exit code: 128+n for signal n. 200 to 204 are paceline's own codes and become 1."""
+    """The run's exit code for a rank's exit code: 128+n for signal n. 200 to 205 are paceline's own codes and become 1."""
     if code < 0:
         return 128 - code
     return 1 if code in OWN_CODES else code
