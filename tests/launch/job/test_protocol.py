@@ -161,6 +161,17 @@ NO_MESSAGES = [
     b'{"type":"idle","attempt":-1}',
     b'{"type":"idle","attempt":2147483648}',
     b'{"type":"idle","attempt":1.5}',
+    b'{"type":"idle","attempt":1,"kept":{"0":[0]}}',
+    b'{"type":"idle","attempt":1,"kept":{"0":[3,2,1]}}',
+    b'{"type":"idle","attempt":1,"kept":{"-1":[1]}}',
+    b'{"type":"idle","attempt":1,"kept":{"0":[9223372036854775808]}}',
+    b'{"type":"idle","attempt":1,"kept":[1]}',
+    b'{"type":"idle","attempt":1,"step_count":-1}',
+    b'{"type":"resumed","attempt":1,"stepped_ns":-1}',
+    b'{"type":"resumed","attempt":-1,"stepped_ns":1}',
+    b'{"type":"form","attempt":1,"placements":[],"master_addr":"a","store_port":1,"resume_step":0}',
+    b'{"type":"form","attempt":1,"placements":[],"master_addr":"a","store_port":1,"hash_seed":4294967296}',
+    b'{"type":"kill","reason":"","at_once":"yes"}',
     b'{"type":"claim","digests":{"a":"00"}}',
     b'{"type":"claim","digests":{"":"' + b"0" * 64 + b'"}}',
     b'{"type":"gathered","kinds":["model","model","output"],"errors":[]}',
@@ -216,6 +227,12 @@ def test_a_host_does_not_start_ranks_that_are_not_its_own(placements):
     form = StartAttemptMessage(attempt=0, placements=placements, master_addr="a", store_port=1)
     assert "placements" in objection_to_first(form, "b", 2)
     assert objection_to_first(msgspec.structs.replace(form, placements=(FIRST, OWN)), "b", 2) == ""
+
+
+def test_the_first_attempt_goes_on_from_no_kept_step():
+    form = StartAttemptMessage(attempt=0, placements=(FIRST, OWN), master_addr="a", store_port=1, resume_step=3)
+    assert "kept step" in objection_to_first(form, "b", 2)
+    assert objection_to_first(msgspec.structs.replace(form, attempt=1), "b", 2) == ""
 
 
 def test_a_host_sends_no_signal_that_there_is_not():

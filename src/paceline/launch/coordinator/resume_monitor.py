@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 
 from paceline.diagnosis.case import Case
 from paceline.diagnosis.crash.root_cause import signal_name, with_early_ends
+from paceline.diagnosis.restarts import RESUMED
 from paceline.facts import RankExit
 from paceline.launch.job.messages import ResumedMessage
 from paceline.launch.job.state import Resume, StartAttempt
 
-EVENT = "resumed"
 # An agent judges an exit within seconds. A host that is lost never says how its ranks ended.
 LATE_SECONDS = 10.0
 _POLL_SECONDS = 0.05
@@ -48,7 +48,7 @@ class ResumeMonitor:
         cause = resume.cause
         died_ns = cause.time_ns - self.offset_ns(cause.host)
         self.record(
-            EVENT,
+            RESUMED,
             attempt=self._attempt,
             step=resume.step,
             rank=cause.rank,
