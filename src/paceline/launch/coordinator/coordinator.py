@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -593,6 +593,8 @@ class Coordinator:
         await self._wait_for_farewells()
         outcome = replace(outcome, exits=self.resumes.as_judged(outcome.exits))
         await self.detective.conclude(self.detective.last_case())
+        if outcome.finding is not None:
+            self.record("finding", host=self.local.identity.name, **asdict(outcome.finding))
         with self._without_harm():
             self.restarts.ended(self.progress, self.state.attempt)
         self.record("attempt_ended", attempt=self.state.attempt, reason=outcome.reason)

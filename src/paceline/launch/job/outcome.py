@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from paceline.diagnosis.crash.root_cause import blame_time_ns, by_blame, how_it_ended, is_symptom
 from paceline.facts import RankExit, SecondaryStatus, Status
+from paceline.findings import Finding, Severity
 
 OWN_CODES = range(200, 206)
 MISMATCH_CODE = 205
@@ -48,6 +49,8 @@ class Outcome:
     exits: tuple[RankExit, ...] = ()
     """How the last attempt's ranks ended; the rank that gives `reason` comes first. The tuple is empty if no rank's failure ended the run,
     and on every host except the first."""
+    finding: Finding | None = None
+    """What a person must know about the end beside the reason; None: nothing."""
 
     def failure_text(self) -> str:
         """The reason in a few lines for output/failure, complete enough for a reader who sees only this file."""
@@ -73,7 +76,7 @@ def completed() -> Outcome:
     )
 
 
-def failed(exits: Sequence[RankExit], *, more: str = "") -> Outcome:
+def failed(exits: Sequence[RankExit], *, more: str = "", finding: Finding | None = None) -> Outcome:
     """A rank failed. The exit code is that of the earliest failure that did not follow from another rank's failure.
 
     `more`: what is said behind the reason.
@@ -89,7 +92,23 @@ def failed(exits: Sequence[RankExit], *, more: str = "") -> Outcome:
         reason=f"rank {first.rank} on {first.host} {how_it_ended(first)}{_after_whom(first, exits)}"
         + (f"; {more}" if more else ""),
         exits=ordered,
+        finding=finding,
     )
+
+
+def failed_step(step: int, deaths: int, exits: Sequence[RankExit]) -> Outcome:
+    """Ranks were killed `deaths` times while `step` was the newest step that all of them had kept."""
+    first = by_blame(exits)[0]
+    finding = Finding(
+        code="F07",
+        severity=Severity.ERROR,
+        what=f"step {step} failed {deaths} times: it is the script",
+        saw=f"each time a rank was killed before a later step was kept; the last one, rank {first.rank} on {first.host}, "
+        f"{how_it_ended(first)}",
+        next="paceline why",
+        more="paceline explain F07",
+    )
+    return failed(exits, more=f"{finding.what} (F07)", finding=finding)
 
 
 def mismatched(exits: Sequence[RankExit]) -> Outcome:
@@ -102,6 +121,14 @@ def mismatched(exits: Sequence[RankExit]) -> Outcome:
         secondary_status=SecondaryStatus.FAILED,
         reason=f"rank {first.rank} on {first.host} did not find the state or the batch that was kept (F03)",
         exits=tuple(ordered),
+        finding=Finding(
+            code="F03",
+            severity=Severity.ERROR,
+            what="the state or the batch after resuming is not the one that was kept",
+            saw=f"rank {first.rank} on {first.host} compared them and stopped; nothing was trained on it",
+            next=f"paceline logs --rank {first.rank} --stderr",
+            more="paceline explain F03",
+        ),
     )
 
 

@@ -17,6 +17,7 @@ from paceline.launch.job.outcome import (
     StopKind,
     completed,
     failed,
+    failed_step,
     host_lost,
     mismatched,
     never_arrived,
@@ -528,8 +529,7 @@ def _after_kill(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...
     repeated = state.resume is not None and step <= state.resume.step
     deaths = state.deaths_at_step + 1 if repeated else 1
     if deaths >= MOST_DEATHS_AT_STEP:
-        more = f"step {step} failed {MOST_DEATHS_AT_STEP} times: it is the script (F07)"
-        return _finish(state, failed(state.exits, more=more))
+        return _finish(state, failed_step(step, deaths, state.exits))
     after_memory = state.resumes_after_memory + (cause.rank in state.out_of_memory)
     if after_memory > MOST_RESUMES_AFTER_MEMORY:
         if state.restarts_left > 0:
