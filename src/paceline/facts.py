@@ -200,6 +200,8 @@ class Job:
     """What happens on a confirmed hang: report, stop or restart."""
     fork_server: bool = False
     """Whether the ranks of a restart may be forked from a process that has imported torch already."""
+    resume: bool = False
+    """Whether the ranks' training state is kept outside of them, so that a killed rank does not cost the steps that were made."""
     gradients: str | None = None
     """The strategy of --gradients; None: the script's own exchange."""
     allow_lossy: bool = False
@@ -281,6 +283,8 @@ class RankExit:
     """Whether the agent sent the signal that ended the process."""
     tail: str = ""
     """The last part of its stderr."""
+    state_mismatch: bool = False
+    """The rank stopped itself because it found another state or batch than the one that was kept. Its exit code is paceline's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,14 +3,15 @@
 import pytest
 
 from paceline.diagnosis.case import to_plain
-from paceline.diagnosis.restarts import EVENT, Restart, RestartTotals
+from paceline.diagnosis.restarts import EVENT, Restart, RestartTotals, Resumption, totals
 from paceline.views.live import event_text
-from paceline.views.restarts import restart_line, restarts_facts, restarts_text
+from paceline.views.restarts import restart_line, restart_lines, restarts_facts, restarts_text, resumed_line
 
 NOTHING = Restart(attempt=1, loaded=False, lost_steps=1200)
 OLD = Restart(attempt=1, loaded=False, loaded_older=True, lost_steps=1)
 WENT_ON = Restart(attempt=2, loaded=True, lost_steps=0)
 UNKNOWN = Restart(attempt=3, loaded=None)
+RESUMED = Resumption(attempt=1, step=7, rank=2, host="h", signal="SIGKILL", seconds=0.312, steps_again=1)
 
 
 def told(found):
@@ -51,16 +52,42 @@ def test_an_event_that_nobody_meant_is_no_text():
 @pytest.mark.parametrize(
     ("found", "text", "facts"),
     [
-        (RestartTotals(), "", (0, 0)),
-        (RestartTotals(count=1, lost_steps=12, found=(WENT_ON,)), "1 restart, 12 steps lost", (1, 12)),
-        (RestartTotals(count=2, lost_steps=None, found=(UNKNOWN,)), "2 restarts", (2, None)),
+        (RestartTotals(), "", (0, 0, 0)),
+        (RestartTotals(count=1, lost_steps=12, found=(WENT_ON,)), "1 restart, 12 steps lost", (1, 0, 12)),
+        (RestartTotals(count=2, lost_steps=None, found=(UNKNOWN,)), "2 restarts", (2, 0, None)),
+        (RestartTotals(count=2, lost_steps=0, resumed=(RESUMED, RESUMED)), "2 restarts, 2 resumed", (2, 2, 0)),
+        (
+            RestartTotals(count=2, lost_steps=12, found=(WENT_ON,), resumed=(RESUMED,)),
+            "2 restarts, 1 resumed, 12 steps lost",
+            (2, 1, 12),
+        ),
         (
             RestartTotals(count=1, lost_steps=5, found=(NOTHING,)),
             "1 restart, 5 steps lost, nothing loaded (F14)",
-            (1, 5),
+            (1, 0, 5),
         ),
     ],
 )
 def test_all_restarts_of_a_run_in_a_few_words(found, text, facts):
     assert restarts_text(found) == text
     assert tuple(restarts_facts(found).values()) == facts
+
+
+def test_a_resume_is_told_with_its_step_its_cause_its_time_and_its_cost():
+    event = {"t_ns": 1, "event": "resumed", **to_plain(RESUMED)}
+    assert (
+        event_text(event) == "paceline  resumed at step 7: rank 2 was killed (SIGKILL); 0.31 s, 1 step made again (F01)"
+    )
+    assert event_text({**event, "seconds": "soon"}) is None
+
+
+def test_a_resumed_attempt_is_a_restart_that_lost_no_step():
+    events = [
+        {"event": "restart", "attempt": 1, "restarts_left": 0, "reason": "", "resume_step": 7},
+        {"event": "resumed", **to_plain(RESUMED)},
+        {"event": "restart", "attempt": 2, "restarts_left": 0, "reason": "", "resume_step": 9},
+    ]
+    found = totals(events)
+    assert (found.count, found.lost_steps, found.found, found.resumed) == (2, 0, (), (RESUMED,))
+    assert restarts_text(found) == "2 restarts, 1 resumed, 0 steps lost"
+    assert restart_lines(found) == ["attempt 1 " + resumed_line(RESUMED)]

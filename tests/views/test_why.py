@@ -195,6 +195,7 @@ def test_the_object_for_a_program(case):
         ],
         "earlier": [],
         "restart_count": None,
+        "resume_count": None,
         "lost_step_count": None,
         "not_judged": ["x"],
     }

@@ -10,6 +10,7 @@ from paceline.diagnosis.case import from_plain
 from paceline.facts import RankRecord
 
 EVENT = "attempt_began"
+RESUMED = "resumed"
 # The clock of a file server may differ from that of the first host.
 _CLOCK_NS = 300 * 10**9
 
@@ -34,6 +35,26 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Resumption:
+    """A restart after a killed rank that went on from the state that all ranks had kept."""
+
+    attempt: int
+    """Number of the attempt that went on, counted from 0."""
+    step: int
+    """The step from which it went on."""
+    rank: int
+    """The rank that was killed first."""
+    host: str
+    """The host of that rank."""
+    signal: str
+    """The signal that killed it."""
+    seconds: float
+    """Time from its death to the end of the first step that every rank has made since."""
+    steps_again: int
+    """Steps that had been made and are made again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RestartTotals:
     """All restarts of a run."""
 
@@ -42,7 +63,9 @@ class RestartTotals:
     lost_steps: int | None = 0
     """Steps that are made again because of all of them; None: it is not known."""
     found: tuple[Restart, ...] = ()
-    """The restarts after which a step was made."""
+    """The restarts from the start of the script after which a step was made."""
+    resumed: tuple[Resumption, ...] = ()
+    """The restarts that went on from kept state."""
 
 
 def restart(before: Sequence[Sequence[RankRecord]], now: Sequence[RankRecord], *, job_started_ns: int) -> Restart:
@@ -65,24 +88,29 @@ def restart(before: Sequence[Sequence[RankRecord]], now: Sequence[RankRecord], *
 def totals(events: Iterable[Mapping[str, Any]]) -> RestartTotals:
     """The restarts in the events of a run."""
     found: dict[int, Restart] = {}
-    attempts: set[int] = set()
+    resumed: dict[int, Resumption] = {}
+    # Attempt -> steps that are lost. What a resume makes again had been kept: it is not lost.
+    lost: dict[int, int | None] = {}
     for event in events:
         attempt = event.get("attempt")
-        if event.get("event") == "restart" and isinstance(attempt, int):
-            attempts.add(attempt)
-        elif event.get("event") == EVENT:
-            try:
-                one = from_plain(Restart, event.get("restart"))
-            except msgspec.ValidationError:
-                continue
-            found[one.attempt] = one
-    attempts |= set(found)
-    lost = [found[attempt].lost_steps if attempt in found else None for attempt in attempts]
-    known = [steps for steps in lost if steps is not None]
+        try:
+            if event.get("event") == "restart" and isinstance(attempt, int):
+                lost[attempt] = 0 if isinstance(event.get("resume_step"), int) else None
+            elif event.get("event") == RESUMED:
+                one = from_plain(Resumption, event)
+                resumed[one.attempt] = one
+            elif event.get("event") == EVENT:
+                began = from_plain(Restart, event.get("restart"))
+                found[began.attempt] = began
+        except msgspec.ValidationError:
+            continue
+    lost |= {attempt: began.lost_steps for attempt, began in found.items()}
+    known = [steps for steps in lost.values() if steps is not None]
     return RestartTotals(
-        count=len(attempts),
+        count=len(lost),
         lost_steps=sum(known) if len(known) == len(lost) else None,
         found=tuple(found[attempt] for attempt in sorted(found)),
+        resumed=tuple(resumed[attempt] for attempt in sorted(resumed)),
     )
 
 

@@ -42,6 +42,12 @@ def who_killed(pid: int, before: OomCounters, after: OomCounters, kernel_lines: 
     return "not judged: no oom counter can be read here; the sender is unknown"
 
 
+def killed_for_memory(before: OomCounters, after: OomCounters) -> bool:
+    """Whether the counters say that the kernel has killed a process of this control group for memory, or nothing else can be known."""
+    group_moved = _moved(before.group_kills, after.group_kills)
+    return bool(_moved(before.host_kills, after.host_kills) if group_moved is None else group_moved)
+
+
 def _moved(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else max(0, after - before)
 

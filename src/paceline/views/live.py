@@ -8,7 +8,7 @@ import msgspec
 
 from paceline.diagnosis.case import Forecast, Stall, from_plain
 from paceline.diagnosis.restarts import EVENT as ATTEMPT_BEGAN
-from paceline.diagnosis.restarts import Restart
+from paceline.diagnosis.restarts import RESUMED, Restart, Resumption
 from paceline.diagnosis.time_limit import forecast_text, will_be_cut
 from paceline.errors import PacelineError
 from paceline.facts import SecondaryStatus
@@ -16,7 +16,7 @@ from paceline.findings import CauseFinding, Finding, Severity
 from paceline.recording.rank_sets import named_ranks
 from paceline.views.error import error_text
 from paceline.views.network import network_text
-from paceline.views.restarts import restart_finding, restart_line
+from paceline.views.restarts import restart_finding, restart_line, resumed_line
 from paceline.views.transfer import transfer_doing, transfer_text
 from paceline.views.units import duration
 from paceline.views.why import WhyPage, finding_lines, standstill_over_text, standstill_text
@@ -101,7 +101,9 @@ def _lost(event: Mapping[str, Any], color: bool) -> str:
 
 
 def _restart(event: Mapping[str, Any], color: bool) -> str:
-    left = event.get("restarts_left")
+    left, step = event.get("restarts_left"), event.get("resume_step")
+    if step is not None:
+        return f"paceline  restart {event.get('attempt')} at step {step}: {event.get('reason')}"
     return f"paceline  restart {event.get('attempt')} ({left} left): {event.get('reason')}"
 
 
@@ -111,6 +113,11 @@ def _began(event: Mapping[str, Any], color: bool) -> str | None:
         return None
     notice = restart_finding(found)
     return f"paceline  {restart_line(found)}" if notice is None else error_text(notice, color=color)
+
+
+def _resumed(event: Mapping[str, Any], color: bool) -> str | None:
+    found = _fact(Resumption, event)
+    return None if found is None else f"paceline  {resumed_line(found)}"
 
 
 def _stop_asked(event: Mapping[str, Any], color: bool) -> str:
@@ -206,6 +213,7 @@ _WRITERS = {
     "host_lost": _lost,
     "restart": _restart,
     ATTEMPT_BEGAN: _began,
+    RESUMED: _resumed,
     "stop_asked": _stop_asked,
     "notice": _notice,
     "open_port": _open_port,

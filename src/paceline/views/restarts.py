@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from paceline.diagnosis.restarts import Restart, RestartTotals
+from paceline.diagnosis.restarts import Restart, RestartTotals, Resumption
 from paceline.findings import Finding, Severity
 from paceline.spelling import plural
-from paceline.views.units import counted
+from paceline.views.units import counted, duration
 
 
 def restart_finding(found: Restart) -> Finding | None:
@@ -34,19 +34,38 @@ def restart_line(found: Restart) -> str:
     return f"attempt {found.attempt} {began}; {lost}"
 
 
+def resumed_line(found: Resumption) -> str:
+    """What one resume cost, in one line."""
+    again = f"{counted(found.steps_again, 'step')} made again"
+    seconds = f"{found.seconds:.2f} s" if found.seconds < 1 else duration(found.seconds)
+    return f"resumed at step {found.step}: rank {found.rank} was killed ({found.signal}); {seconds}, {again} (F01)"
+
+
+def restart_lines(found: RestartTotals) -> list[str]:
+    """Every restart in one line, in their order."""
+    lines = {one.attempt: restart_line(one) for one in found.found}
+    lines |= {one.attempt: f"attempt {one.attempt} {resumed_line(one)}" for one in found.resumed}
+    return [lines[attempt] for attempt in sorted(lines)]
+
+
 def restarts_text(found: RestartTotals) -> str:
     """All restarts in a few words; "" without one."""
     if not found.count:
         return ""
-    again = "" if found.lost_steps is None else f", {counted(found.lost_steps, 'step')} lost"
+    resumed = f", {len(found.resumed)} resumed" if found.resumed else ""
+    only_resumed = len(found.resumed) == found.count
+    again = "" if found.lost_steps is None or only_resumed else f", {counted(found.lost_steps, 'step')} lost"
     anew = any(one.began_anew for one in found.found)
-    return f"{found.count} {plural(found.count, 'restart')}{again}" + (", nothing loaded (F14)" if anew else "")
+    return f"{found.count} {plural(found.count, 'restart')}{resumed}{again}" + (
+        ", nothing loaded (F14)" if anew else ""
+    )
 
 
 def restarts_facts(found: RestartTotals | None) -> dict[str, Any]:
     """The same for a program; null: it is not known."""
     return {
         "restart_count": None if found is None else found.count,
+        "resume_count": None if found is None else len(found.resumed),
         "lost_step_count": None if found is None else found.lost_steps,
     }
 

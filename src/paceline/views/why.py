@@ -16,7 +16,7 @@ from paceline.findings import NO_CODE, CauseFinding
 from paceline.recording.rank_sets import named_ranks, spell_ranks
 from paceline.spelling import plural
 from paceline.terminal_text import BOLD, BOLD_RED, BOLD_YELLOW, painted
-from paceline.views.restarts import restart_line, restarts_facts
+from paceline.views.restarts import restart_lines, restarts_facts
 from paceline.views.table import crop
 from paceline.views.units import count, counted, duration, percent
 
@@ -65,7 +65,7 @@ def why_text(diagnosis: Diagnosis, case: Case, page: WhyPage) -> str:
     blocks += ["\n".join(finding_lines(finding, page)) for finding in diagnosis.findings]
     if lines := [*_earlier_lines(diagnosis, case)]:
         blocks.append("\n".join(_rows("earlier", lines)))
-    if lines := [restart_line(found) for found in totals(case.events).found]:
+    if lines := restart_lines(totals(case.events)):
         blocks.append("\n".join(_rows("restarts", lines)))
     if page.time_spent:
         blocks.append("\n".join(_time(page.time_spent)))

@@ -107,7 +107,7 @@ def _first(watching: Iterable[RankInstrument]) -> dict[str, Patch]:
 
 def _last() -> dict[str, Patch]:
     """Patches that belong to no instrument and run after those of the instruments."""
-    patches: dict[str, Patch] = {"torch.distributed": _backends}
+    patches: dict[str, Patch] = {"torch.distributed": _backends, "torch": _resume}
     if gradients.wanted():
         patches["torch.optim.optimizer"] = gradients.watch_first_step
         patches["torch.nn.parallel.distributed"] = gradients.exchange_by_strategy
@@ -130,6 +130,14 @@ def _backends(module: ModuleType) -> None:
         from ..comm import backends
 
         backends.register(host_key)
+
+
+def _resume(torch: ModuleType) -> None:
+    """Begin to keep the state of this rank; see resume/."""
+    if "PACELINE_STATE_FD" in os.environ:
+        from . import resume
+
+        resume.begin(torch)
 
 
 def _already_there(finder: Any) -> None:

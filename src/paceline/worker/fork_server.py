@@ -7,7 +7,8 @@ because other packages read at their import which rank they are.
 
 The descriptor is a socket that keeps the bounds of messages. This program first sends {"ready": true} or {"unusable": reason}. A request
 comes with four descriptors: a file with JSON (argv, environment, directory), the rank's stdout and stderr, and a pipe on which the agent
-lets the rank go. The answer is {"pid": N} or {"refused": reason}. The end of the connection ends this program, and no rank.
+lets the rank go; where the rank keeps its state, its state buffer is the fifth. The answer is {"pid": N} or {"refused": reason}. The end
+of the connection ends this program, and no rank.
 """
 
 import builtins
@@ -42,6 +43,8 @@ class Order:
     """All environment variables."""
     directory: str | None
     """The working directory; None: the one of this program."""
+    state: int | None = None
+    """Descriptor of the rank's state buffer; None: it keeps no state."""
 
     @property
     def first_path(self) -> str:
@@ -115,12 +118,12 @@ def _import_torch(failures: list[str]) -> None:
 def serve(connection: socket.socket) -> Order | None:
     """Answer requests. Returns an order in a new rank, and None in this program when the agent has closed the connection."""
     while True:
-        message, descriptors, _, _ = socket.recv_fds(connection, _MOST_BYTES, 4)
+        message, descriptors, _, _ = socket.recv_fds(connection, _MOST_BYTES, 5)
         if not message:
             return None
-        order_file, out, err, may_go = descriptors
+        order_file, out, err, may_go, *state = descriptors
         with open(order_file, "rb") as file:
-            order = Order(**json.load(file))
+            order = Order(**json.load(file), state=state[0] if state else None)
         if reason := hidden_by(order.first_path):
             connection.send(json.dumps({"refused": reason}).encode())
         elif (pid := fork_orphan()) == 0:
@@ -136,7 +139,7 @@ def serve(connection: socket.socket) -> Order | None:
             return order
         else:
             connection.send(json.dumps({"pid": pid}).encode())
-        for descriptor in (out, err, may_go):
+        for descriptor in (out, err, may_go, *state):
             os.close(descriptor)
 
 
@@ -175,6 +178,8 @@ def become(order: Order, changed: dict[str, str]) -> None:
     """Be the rank: set what a new process would find, and run the program. `changed`: variables that imports have set."""
     os.environ.clear()
     os.environ.update({**order.environment, **changed})
+    if order.state is not None:
+        os.environ["PACELINE_STATE_FD"] = str(order.state)
     argv = order.argv
     if not sys.flags.safe_path:
         sys.path.insert(0, order.first_path)
@@ -183,6 +188,7 @@ def become(order: Order, changed: dict[str, str]) -> None:
     _reseed()
     sys.orig_argv[:] = [sys.executable, "-u", *argv]
     sys.argv[:] = argv[argv[0] == "-m" :]
+    # SEAM: with order.state, the program is run by the function of run_script.py that lets its loops go on where they were.
     main_module: Any = types.ModuleType("__main__")
     main_module.__dict__.update(__builtins__=builtins, __annotations__={})
     sys.modules["__main__"] = main_module

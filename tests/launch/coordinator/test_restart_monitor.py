@@ -78,3 +78,22 @@ def test_the_tries_of_a_job_before_count_as_attempts(recording, events):
     heard(monitor, {"a": ranks(0, 1, 1)}, 0, 2)
     (fields,) = events
     assert (fields["attempt"], fields["restart"]["lost_steps"]) == (0, 7)
+
+
+def test_a_resume_is_no_restart_from_nothing_and_its_steps_count_with_those_before(monitor, events):
+    monitor.ended({"a": ranks(0, 8, 8)}, 0, 7)
+    heard(monitor, {"a": ranks(1, 3, 3)}, 1, 2)
+    monitor.ended({"a": ranks(1, 3, 3)}, 1)
+    assert events == []
+    heard(monitor, {"a": ranks(2, 1, 1)}, 2, 2)
+    ((_, fields),) = events
+    assert (fields["attempt"], fields["restart"]["lost_steps"]) == (2, 10)
+
+
+def test_a_resume_keeps_the_checkpoints_that_were_saved_before_it(monitor, events):
+    saved = {"0": {**ranks(0, 8)["0"], "saved_steps": 5, "checkpoint_seconds": 0.1}}
+    monitor.ended({"a": saved}, 0, 7)
+    monitor.ended({"a": ranks(1, 3)}, 1)
+    heard(monitor, {"a": ranks(2, 1, loaded_ns=STARTED_NS + 1)}, 2, 1)
+    ((_, fields),) = events
+    assert (fields["restart"]["loaded"], fields["restart"]["lost_steps"]) == (True, 5)

@@ -31,6 +31,7 @@ from paceline.launch.job.messages import (
     Pong,
     ReadyMessage,
     RefusedMessage,
+    ResumedMessage,
     SnapshotReply,
     StartAttemptMessage,
     StopMessage,
@@ -46,7 +47,8 @@ EXIT = RankExit(host="b", rank=3, attempt=1, code=1, time_ns=5)
 RIGHT = {
     ReadyMessage: (ReadyMessage(attempt=1), JobPhase.FETCHING),
     ExitedMessage: (ExitedMessage(exit=EXIT), JobPhase.RUNNING),
-    IdleMessage: (IdleMessage(attempt=1), JobPhase.STOPPING),
+    IdleMessage: (IdleMessage(attempt=1, kept={2: [7, 6], 3: []}, step_count=7), JobPhase.STOPPING),
+    ResumedMessage: (ResumedMessage(attempt=1, stepped_ns=5), JobPhase.RUNNING),
     RefusedMessage: (RefusedMessage(code="U22", what="a", saw="b", next="c"), JobPhase.FETCHING),
     ClaimMessage: (ClaimMessage(digests={"step/9.pt": "a" * 64}), JobPhase.RUNNING),
     GatheredMessage: (GatheredMessage(kinds=["model"], errors=[]), JobPhase.ENDED),
@@ -116,6 +118,10 @@ def test_in_another_phase_it_is_passed_over_without_a_word(kind, phase):
 BREACHES = [
     (ReadyMessage(attempt=2), JobPhase.FETCHING),
     (IdleMessage(attempt=2), JobPhase.RUNNING),
+    (IdleMessage(attempt=1, kept={1: [7], 2: [7]}), JobPhase.RUNNING),
+    (IdleMessage(attempt=1, kept={4: []}), JobPhase.RUNNING),
+    (ResumedMessage(attempt=2, stepped_ns=5), JobPhase.RUNNING),
+    (ExitedMessage(exit=replace(EXIT, state_mismatch=True)), JobPhase.RUNNING),
     (ExitedMessage(exit=replace(EXIT, rank=1)), JobPhase.RUNNING),
     (ExitedMessage(exit=replace(EXIT, rank=4)), JobPhase.RUNNING),
     (ExitedMessage(exit=replace(EXIT, rank=-1)), JobPhase.RUNNING),
@@ -155,6 +161,17 @@ NO_MESSAGES = [
     b'{"type":"idle","attempt":-1}',
     b'{"type":"idle","attempt":2147483648}',
     b'{"type":"idle","attempt":1.5}',
+    b'{"type":"idle","attempt":1,"kept":{"0":[0]}}',
+    b'{"type":"idle","attempt":1,"kept":{"0":[3,2,1]}}',
+    b'{"type":"idle","attempt":1,"kept":{"-1":[1]}}',
+    b'{"type":"idle","attempt":1,"kept":{"0":[9223372036854775808]}}',
+    b'{"type":"idle","attempt":1,"kept":[1]}',
+    b'{"type":"idle","attempt":1,"step_count":-1}',
+    b'{"type":"resumed","attempt":1,"stepped_ns":-1}',
+    b'{"type":"resumed","attempt":-1,"stepped_ns":1}',
+    b'{"type":"form","attempt":1,"placements":[],"master_addr":"a","store_port":1,"resume_step":0}',
+    b'{"type":"form","attempt":1,"placements":[],"master_addr":"a","store_port":1,"hash_seed":4294967296}',
+    b'{"type":"kill","reason":"","at_once":"yes"}',
     b'{"type":"claim","digests":{"a":"00"}}',
     b'{"type":"claim","digests":{"":"' + b"0" * 64 + b'"}}',
     b'{"type":"gathered","kinds":["model","model","output"],"errors":[]}',
@@ -210,6 +227,12 @@ def test_a_host_does_not_start_ranks_that_are_not_its_own(placements):
     form = StartAttemptMessage(attempt=0, placements=placements, master_addr="a", store_port=1)
     assert "placements" in objection_to_first(form, "b", 2)
     assert objection_to_first(msgspec.structs.replace(form, placements=(FIRST, OWN)), "b", 2) == ""
+
+
+def test_the_first_attempt_goes_on_from_no_kept_step():
+    form = StartAttemptMessage(attempt=0, placements=(FIRST, OWN), master_addr="a", store_port=1, resume_step=3)
+    assert "kept step" in objection_to_first(form, "b", 2)
+    assert objection_to_first(msgspec.structs.replace(form, attempt=1), "b", 2) == ""
 
 
 def test_a_host_sends_no_signal_that_there_is_not():

@@ -192,8 +192,15 @@ OURS = section(
         "fork-server",
         "With --max-restarts: keep a process with torch imported on each host, and fork the ranks of a restart from it (preview).",
         choices=("auto", "off"),
-        default="off",
+        default_text="off; with --resume auto: auto",
         more="See [running.md](running.md#fast-restarts).",
+    ),
+    _ours(
+        "resume",
+        "Keep the state of every rank outside of it: after a killed rank, all ranks go on at the newest step that all have kept (preview).",
+        choices=("auto", "off"),
+        default="off",
+        more="See [running.md](running.md#resume-preview).",
     ),
     _ours(
         "gradients",

@@ -46,6 +46,7 @@ SAME = {
     "mean_step_seconds": "Mean duration of all measured steps.",
     "step_count": "Number of steps.",
     "restart_count": "How often the ranks were started again.",
+    "resume_count": "How many of these restarts went on from kept state.",
     "lost_step_count": "Steps that are made again because of these restarts; null: it is not known.",
     "startup_seconds": "Time from the start of the run to its first step.",
     "not_judged": "What could not be looked at, and why.",
@@ -574,6 +575,7 @@ runs[].ranks_wanted
 runs[].step
 runs[].step_seconds
 runs[].restart_count
+runs[].resume_count
 runs[].lost_step_count
 runs[].started_ns
 runs[].finished_ns
@@ -744,6 +746,7 @@ startup_seconds
 restarts_seconds               Between attempts.
 end_seconds                    After the last step.
 restart_count
+resume_count
 lost_step_count
 slowest                        The ranks that the others wait for; null: none for certain.
 slowest.host                   Host of the first of them.
@@ -783,6 +786,7 @@ ranks_here
 ranks_wanted
 spread
 restart_count
+resume_count
 lost_step_count
 ranks              Each rank.
 ranks[].host
@@ -859,6 +863,7 @@ earlier[].after_seconds    Time from the start of the run; null: not known, or o
 earlier[].reason           Why it does not hold; empty: it is of an earlier attempt.
 earlier[]                  = paceline.findings:CauseFinding
 restart_count              How often the ranks were started again; null: logs were read.
+resume_count
 lost_step_count
 not_judged
 """,

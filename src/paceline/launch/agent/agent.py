@@ -21,12 +21,19 @@ from paceline.errors import PacelineError
 from paceline.facts import Job, ProgramKind, RankExit
 from paceline.launch.agent.data import HostData, kept_root
 from paceline.launch.agent.exit_reason import Ending, ExitContext, why_ended
-from paceline.launch.agent.fork_server import ForkServer, start_fork_server, why_not
+from paceline.launch.agent.fork_server import (
+    NOT_PYTHON,
+    ForkServer,
+    memory_left_bytes,
+    start_fork_server,
+    why_not,
+)
 from paceline.launch.agent.job_processes import JobProcesses
 from paceline.launch.agent.opt_ml import show_at_opt_ml
-from paceline.launch.agent.output import LogTails, Pump
+from paceline.launch.agent.output import AttemptOutput, LogTails, Pump
 from paceline.launch.agent.scratch import Scratch
-from paceline.launch.agent.telemetry import HostMonitor
+from paceline.launch.agent.state_holder import StateHolder
+from paceline.launch.agent.telemetry import HostMonitor, Watched, last_words
 from paceline.launch.agent.worker_spec import HostIdentity, worker_specs
 from paceline.launch.agent.workers import WorkerEnd, Workers, WorkerSpec
 from paceline.launch.job.messages import (
@@ -42,17 +49,22 @@ from paceline.launch.job.messages import (
     Message,
     ReadyMessage,
     RefusedMessage,
+    ResumedMessage,
     SnapshotRequest,
     StartAttemptMessage,
     TraceRequest,
 )
+from paceline.launch.job.outcome import MISMATCH_CODE
 from paceline.probes.cgroup import OomCounters, control_group, oom_counters
+from paceline.probes.sigkill_source import killed_for_memory
 from paceline.recording.layout import RunDirectory
 from paceline.recording.plain_files import read_plain
 from paceline.recording.ring import RingHeader
 
 LEFTOVER_GRACE_SECONDS = 2.0
 REAP_SECONDS = 1.0
+LATE_SECONDS = 5.0
+RESUMED_SECONDS = 0.01
 FIRST_STEP_SECONDS = 1.0
 
 
@@ -88,6 +100,15 @@ class HostAgent:
     """The tree and the variables of the SageMaker contract; None: no attempt has been prepared yet."""
     data: HostData = field(init=False)
     """This host's part in the job's data."""
+    _states: StateHolder | None = None
+    _states_asked: bool = False
+    _first_rank: int = 0
+    # Ranks of the attempt that have ended, and whose end was not reported yet.
+    _unjudged: dict[int, WorkerEnd] = field(default_factory=dict)
+    # What is still read of attempts that have ended.
+    _late: set[asyncio.Task[None]] = field(default_factory=set)
+    # The state of the ranks is kept: their end is reported before it is judged.
+    _at_once: bool = False
     _fork_server: ForkServer | None = None
     # Why the next attempt cannot be forked, as far as this is known before the fork server was asked.
     _not_forked: str = "its ranks had not made their first step"
@@ -125,7 +146,8 @@ class HostAgent:
 
     def form(self, message: StartAttemptMessage) -> None:
         """Begin to start this host's ranks of one attempt. A stop that arrives directly afterwards applies to this attempt."""
-        self._attempt, self._abandoned = message.attempt, False
+        self._attempt, self._abandoned, self._at_once = message.attempt, False, False
+        self._first_rank = next(p.first_rank for p in message.placements if p.host == self.identity.name)
         self._idle.clear()
         self._going.clear()
         self.workers = None
@@ -169,8 +191,7 @@ class HostAgent:
         if self._abandoned:
             self._say_idle(message.attempt)
             return
-        for stale in self.scratch.errors.glob("*.json"):
-            stale.unlink(missing_ok=True)
+        self.scratch.errors_of(message.attempt).mkdir(mode=0o700, exist_ok=True)
         specs = worker_specs(
             self.job,
             self.identity,
@@ -179,6 +200,7 @@ class HostAgent:
             message,
             prepared,
             cpus_by_local_rank=self.cpus_by_local_rank,
+            state=self._state_of_rank(message),
         )
         self.workers = Workers(
             processes=self.processes,
@@ -192,6 +214,32 @@ class HostAgent:
         self.directory.attempt(self.identity.name, message.attempt).mkdir(parents=True, exist_ok=True)
         self._start(specs, message)
 
+    def _state_of_rank(self, message: StartAttemptMessage) -> Callable[[int], int] | None:
+        """Local rank -> descriptor of its state buffer; None: the ranks keep no state. The buffers are made for the first attempt."""
+        ranks = self.job.ranks_per_host
+        if self.job.resume and not self._states_asked:
+            self._states_asked = True
+            refused = self._why_no_state(message)
+            if not refused:
+                try:
+                    self._states = StateHolder(ranks)
+                except OSError as error:
+                    refused = f"{self.identity.name} has no memory that outlives its ranks ({error.strerror})"
+            if refused and message.placements[0].host == self.identity.name:
+                self.event("notice", text=f"--resume is off: {refused}")
+        if self._states is None:
+            return None
+        sharing = len(message.placements) if self.identity.shares_machine else 1
+        room_bytes = (memory_left_bytes() + self._states.held_bytes()) // (2 * ranks * sharing)
+        self._states.begin_attempt(message.resume_step, room_bytes)
+        return self._states.descriptor
+
+    def _why_no_state(self, message: StartAttemptMessage) -> str:
+        """Why the ranks of this job cannot resume; "": they can."""
+        if self.job.max_hosts > 1 and not self.identity.shares_machine:
+            return "a job of several machines cannot resume yet"
+        return "" if _is_python(self.job) and self.job.program.kind is not ProgramKind.RUN_PATH else NOT_PYTHON
+
     def stop(self, signal_name: str, grace_seconds: float) -> None:
         """Signal this host's ranks. If the attempt is still being prepared, abandon it."""
         self._abandoned = True
@@ -202,8 +250,9 @@ class HostAgent:
             self.processes.signal(signal.SIGTERM)
             self._give_up_data()
 
-    def kill(self) -> None:
-        self._abandoned = True
+    def kill(self, *, at_once: bool = False) -> None:
+        """Send SIGKILL to this host's ranks. `at_once`: their state is kept, so nothing waits for what is left of them."""
+        self._abandoned, self._at_once = True, at_once
         if self.workers is not None:
             self.workers.kill()
         else:
@@ -239,6 +288,10 @@ class HostAgent:
         """Write the contract's success or failure file and the last telemetry."""
         self.data.close()
         self._end_fork_server()
+        if self._late:
+            await asyncio.wait(self._late, timeout=LATE_SECONDS)
+        if self._states is not None:
+            self._states.close()
         if self._reaping is not None:
             self._reaping.cancel()
         if self.prepared is not None:
@@ -327,7 +380,7 @@ class HostAgent:
         except OSError as error:
             self.event("notice", text=f"error: {specs[0].argv[0]} cannot be executed: {error.strerror}")
             code = 126 if isinstance(error, PermissionError) else 127
-            self._send_exit(specs[0].rank, Ending(code, note=str(error)))
+            self._send_exit(specs[0].rank, Ending(code, note=str(error)), self._attempt)
             if not self.workers.pids():
                 self._say_idle(self._attempt)
             return
@@ -336,7 +389,7 @@ class HostAgent:
             self.event("rank_started", rank=rank, attempt=self._attempt, pid=pid)
         if self.job.fork_server:
             self._tell_how_started(message.attempt)
-            if self._fork_server is None and message.attempt < self.job.max_restarts:
+            if self._fork_server is None and (self.job.resume or message.attempt < self.job.max_restarts):
                 self._spawn(self._keep_fork_server(specs[0], message.attempt))
         if self.monitor is None:
             self.monitor = HostMonitor(
@@ -351,6 +404,8 @@ class HostAgent:
             self.monitor.start()
         hosts_by_address = {placement.address: placement.host for placement in message.placements}
         self.monitor.begin_attempt(self._attempt, self.workers, hosts_by_address)
+        if self._states is not None and message.resume_step is not None:
+            self._spawn(self._tell_resumed(self._states, message.attempt, message.resume_step))
         self._spawn(self.data.watch())
 
     def _tell_how_started(self, attempt: int) -> None:
@@ -360,6 +415,14 @@ class HostAgent:
             self.event("notice", text=f"the ranks of {self.identity.name} are new processes, not forks: {refused}")
         if self.workers.not_forked:
             self._end_fork_server()
+
+    async def _tell_resumed(self, states: StateHolder, attempt: int, resume_step: int) -> None:
+        """Tell the coordinator when every rank of this host has made a step since the resume."""
+        while (stepped_ns := states.first_step_ns(resume_step)) is None:
+            await asyncio.sleep(RESUMED_SECONDS)
+            if self._attempt != attempt or self._idle.is_set():
+                return
+        self.uplink(ResumedMessage(attempt=attempt, stepped_ns=stepped_ns))
 
     async def _keep_fork_server(self, spec: WorkerSpec, attempt: int) -> None:
         """Start the fork server once every rank of this host has made a step."""
@@ -388,43 +451,100 @@ class HostAgent:
         return self.monitor.rank_pids() if self.monitor is not None else []
 
     def _worker_ended(self, end: WorkerEnd) -> None:
-        self._reports.append(self._spawn(self._report(end)))
-
-    async def _report(self, end: WorkerEnd) -> None:
         assert self.workers is not None
-        surroundings = ExitContext(
-            pump=self.pump,
-            errors=self.scratch.errors,
-            said=self.monitor.last_words(end.pid) if self.monitor is not None else None,
+        around = ExitContext(
+            pump=self.pump.of_attempt(),
+            errors=self.scratch.errors_of(self._attempt),
+            said=last_words(self.monitor.rings, end.pid) if self.monitor is not None else None,
             others=frozenset(self.workers.pids().values()),
             oom_before=self._oom_before,
             began=self._formed_at,
+            state_mismatch=self._is_mismatch(end),
         )
+        self._reports.append(self._spawn(self._report(end, around, self._attempt, self._unjudged)))
+        if self._states is not None and _was_killed(end, around) and not self._states.refused():
+            # Before it is judged who killed it: every other rank has to end too.
+            self._send_early(end, self._attempt, resumable=True, out_of_memory=_may_be_memory(around))
+        else:
+            self._unjudged[end.spec.rank] = end
+
+    def _send_early(
+        self, end: WorkerEnd, attempt: int, *, resumable: bool = False, out_of_memory: bool = False
+    ) -> None:
+        """Report the end of a rank, before it is known why it ended. `_report` reports it again when it is known."""
+        exit = RankExit(
+            host=self.identity.name,
+            rank=end.spec.rank,
+            attempt=attempt,
+            code=end.code,
+            time_ns=end.time_ns,
+            signalled_by_us=end.signalled_by_us,
+            state_mismatch=self._is_mismatch(end),
+        )
+        self.uplink(ExitedMessage(exit=exit, early=True, resumable=resumable, out_of_memory=out_of_memory))
+
+    def _is_mismatch(self, end: WorkerEnd) -> bool:
+        return end.code == MISMATCH_CODE and self._states is not None and self._states.stopped(end.spec.local_rank)
+
+    async def _report(self, end: WorkerEnd, around: ExitContext, attempt: int, unjudged: dict[int, WorkerEnd]) -> None:
         try:
-            ending = await why_ended(end, surroundings)
+            ending = await why_ended(end, around)
         except Exception as failure:
             # Other programs wrote the files and the kernel log from which the reason is read. The exit counts without a reason.
             note = f"why was not judged: {type(failure).__name__}: {failure}"
             ending = Ending(end.code, note=note, signalled_by_us=end.signalled_by_us)
-        self._send_exit(end.spec.rank, ending, end=end)
+        unjudged.pop(end.spec.rank, None)
+        self._send_exit(end.spec.rank, ending, attempt, end=end, state_mismatch=around.state_mismatch)
 
-    def _send_exit(self, rank: int, ending: Ending, *, end: WorkerEnd | None = None) -> None:
+    def _send_exit(
+        self, rank: int, ending: Ending, attempt: int, *, end: WorkerEnd | None = None, state_mismatch: bool = False
+    ) -> None:
         exit = RankExit(
             host=self.identity.name,
             rank=rank,
-            attempt=self._attempt,
+            attempt=attempt,
             code=ending.code,
             time_ns=ending.done_ns or (end.time_ns if end else time.time_ns()),
             error=ending.error,
             note=ending.note,
             signalled_by_us=ending.signalled_by_us,
             tail=ending.tail,
+            state_mismatch=state_mismatch,
         )
         self.event("rank_exited", **{name: value for name, value in dataclasses.asdict(exit).items() if name != "host"})
         self.uplink(ExitedMessage(exit=exit))
 
     def _workers_idle(self) -> None:
-        self._spawn(self._become_idle(self._attempt))
+        self._spawn(self._leave(self._attempt) if self._at_once else self._become_idle(self._attempt))
+
+    async def _leave(self, attempt: int) -> None:
+        """Report that no rank is left, although what the ranks left is still to be read: the next attempt begins meanwhile."""
+        reports, self._reports = self._reports, []
+        unjudged, self._unjudged = self._unjudged, {}
+        watched = self.monitor.detach() if self.monitor is not None else None
+        output = self.pump.of_attempt()
+        try:
+            await self.processes.kill(LEFTOVER_GRACE_SECONDS)
+        except OSError as error:
+            self._say_not_cleared(attempt, error)
+        for end in unjudged.values():
+            self._send_early(end, attempt)
+        late = self._spawn(self._clear_up_late(attempt, reports, watched, output))
+        self._late.add(late)
+        late.add_done_callback(self._late.discard)
+        self._say_idle(attempt)
+
+    async def _clear_up_late(
+        self, attempt: int, reports: list[asyncio.Task[None]], watched: Watched | None, output: AttemptOutput
+    ) -> None:
+        try:
+            await asyncio.gather(*reports)
+            await asyncio.to_thread(output.drain, 2.0)
+            self._say_unwatched(attempt)
+            if self.monitor is not None and watched is not None:
+                await self.monitor.end_detached(watched)
+        except Exception as error:
+            self._say_not_cleared(attempt, error)
 
     async def _become_idle(self, attempt: int) -> None:
         await asyncio.gather(*self._reports)
@@ -433,16 +553,25 @@ class HostAgent:
             await self._clear_up(attempt)
         except Exception as error:
             # The cleanup does not decide how the attempt ended, and the other hosts wait for this host.
-            text = f"{self.identity.name} could not clear up after attempt {attempt}: {type(error).__name__}: {error}"
-            self.event("notice", text=text)
+            self._say_not_cleared(attempt, error)
+        self._unjudged = {}
         self._say_idle(attempt)
+
+    def _say_not_cleared(self, attempt: int, error: Exception) -> None:
+        text = f"{self.identity.name} could not clear up after attempt {attempt}: {type(error).__name__}: {error}"
+        self.event("notice", text=text)
 
     async def _clear_up(self, attempt: int) -> None:
         self.processes.reap_orphans()
         if await asyncio.to_thread(self.processes.here):
             await asyncio.to_thread(self.processes.end, LEFTOVER_GRACE_SECONDS)
         await asyncio.to_thread(self.pump.drain, 2.0)
-        for left in self.scratch.errors.glob("*.unwatched"):
+        self._say_unwatched(attempt)
+        if self.monitor is not None:
+            await self.monitor.end_attempt()
+
+    def _say_unwatched(self, attempt: int) -> None:
+        for left in self.scratch.errors_of(attempt).glob("*.unwatched"):
             self.event(
                 "process_unwatched",
                 attempt=attempt,
@@ -450,12 +579,12 @@ class HostAgent:
                 reason=_said_in(left),
             )
             left.unlink(missing_ok=True)
-        if self.monitor is not None:
-            await self.monitor.end_attempt()
 
     def _say_idle(self, attempt: int) -> None:
         self._idle.set()
-        self.uplink(IdleMessage(attempt=attempt))
+        states = self._states
+        kept = None if states is None else states.kept(self._first_rank)
+        self.uplink(IdleMessage(attempt=attempt, kept=kept, step_count=0 if states is None else states.step_count()))
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -472,6 +601,15 @@ def _said_in(file: Path) -> str:
         return read_plain(file, LONGEST).decode(errors="replace")
     except OSError:
         return ""
+
+
+def _was_killed(end: WorkerEnd, around: ExitContext) -> bool:
+    """Whether a signal that did not come from this agent ended the rank before its program was done."""
+    return end.code < 0 and not end.signalled_by_us and not end.overdue and around.said is None
+
+
+def _may_be_memory(around: ExitContext) -> bool:
+    return around.oom_before is not None and killed_for_memory(around.oom_before, oom_counters(control_group("memory")))
 
 
 def _is_python(job: Job) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from paceline.launch.agent.fork_server import STATE_VARIABLE
 from paceline.launch.job.state import Placement
 
 SITE_DIRECTORY = Path(__file__).resolve().parents[2] / "worker" / "site"
@@ -53,6 +54,8 @@ class AttemptEnvironment:
     """The strategy of --gradients; None: the script's own exchange."""
     allow_lossy: bool = False
     """`auto` may choose a strategy that is not exact."""
+    hash_seed: int | None = None
+    """PYTHONHASHSEED of every rank, if the user has set none; None: ranks have none."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Further variables of every rank."""
 
@@ -106,6 +109,10 @@ def rank_environment(shared: AttemptEnvironment, local_rank: int, inherited: Map
     environment.setdefault("SPT_NOENV", "1")
     # A process with the token may join and stop the job. A rank needs neither.
     environment.pop("PACELINE_TOKEN", None)
+    # A run that starts inside a rank of another run must not write to the other rank's state buffer.
+    environment.pop(STATE_VARIABLE, None)
+    if shared.hash_seed is not None:
+        environment.setdefault("PYTHONHASHSEED", str(shared.hash_seed))
     if placement.ranks > 1:
         environment.setdefault("OMP_NUM_THREADS", "1")
     _say_strategy(environment, shared)

@@ -12,9 +12,10 @@ from typing import Any
 
 from paceline.diagnosis.crash.root_cause import signal_name
 from paceline.facts import RankError
-from paceline.launch.agent.output import Pump
+from paceline.launch.agent.output import AttemptOutput, Pump
 from paceline.launch.agent.ring_collector import Leaving
 from paceline.launch.agent.workers import WorkerEnd
+from paceline.launch.job.outcome import OWN_CODES
 from paceline.probes.cgroup import OomCounters, control_group, oom_counters
 from paceline.probes.kernel_log import read_kernel_lines
 from paceline.probes.ports import holder_of
@@ -186,7 +187,7 @@ class Ending:
 class ExitContext:
     """The sources from which the reason of a worker's end is read."""
 
-    pump: Pump
+    pump: Pump | AttemptOutput
     """Keeps the end of the worker's output."""
     errors: Path
     """The directory in which ranks write the exceptions that ended them."""
@@ -198,6 +199,8 @@ class ExitContext:
     """Out-of-memory kills counted before the attempt; None: they were not counted."""
     began: float
     """When this host began the attempt, in monotonic seconds. The kernel's log is read from this time on."""
+    state_mismatch: bool = False
+    """The worker stopped itself because what it found is not the state that was kept."""
 
 
 async def why_ended(end: WorkerEnd, around: ExitContext) -> Ending:
@@ -226,8 +229,10 @@ async def why_ended(end: WorkerEnd, around: ExitContext) -> Ending:
         # Read this now: the process that holds the port may end before a person reads the message.
         holder = await asyncio.to_thread(holder_of, int(in_use["port"]))
         note = note or ("" if holder is None else f"port {in_use['port']}: {holder}")
-    if 200 <= code <= 204:
-        note = f"the script's own code {code} is reported as 1, because 200 to 204 are paceline's"
+    if code in OWN_CODES and not around.state_mismatch:
+        note = (
+            f"the script's own code {code} is reported as 1, because {OWN_CODES[0]} to {OWN_CODES[-1]} are paceline's"
+        )
     return Ending(code, error, note, tail[-_TAIL_CHARACTERS:], done_ns, _was_cut_off(end, error, around.said))
 
 

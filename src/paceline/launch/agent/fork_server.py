@@ -16,9 +16,12 @@ from paceline.probes.host_counters import memory_facts, parse_meminfo
 from paceline.recording.ring import RingHeader
 
 PROGRAM = Path(__file__).resolve().parents[2] / "worker" / "fork_server.py"
+STATE_VARIABLE = "PACELINE_STATE_FD"
+"""The variable with which a rank finds the descriptor of its state buffer."""
 # Variables that say which rank a process is. The fork server is none, and what is imported there must not take it for one.
 OF_A_RANK = (
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "PACELINE_ATTEMPT",
+    STATE_VARIABLE,
 )  # fmt: skip
 _MOST_BYTES = 4096
 _ANSWER_SECONDS = 5.0
@@ -71,9 +74,17 @@ class ForkServer:
         return self._state or None
 
     def fork(
-        self, argv: Sequence[str], environment: Mapping[str, str], directory: str | None, out: int, err: int
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        directory: str | None,
+        out: int,
+        err: int,
+        state: int | None = None,
     ) -> ForkedProcess:
         """Fork a rank. `argv`: as a new process would be started; `out`, `err`: descriptors of its output.
+
+        `state`: descriptor of the buffer in which the rank keeps its state; None: it keeps none.
 
         Raises:  ForkRefused: the program cannot be started in this way, or there is no answer
         """
@@ -88,7 +99,9 @@ class ForkServer:
                 file.write(json.dumps(order).encode())
                 file.seek(0)
                 self.connection.settimeout(_ANSWER_SECONDS)
-                socket.send_fds(self.connection, [b"{}"], [file.fileno(), out, err, read])
+                socket.send_fds(
+                    self.connection, [b"{}"], [file.fileno(), out, err, read, *([] if state is None else [state])]
+                )
                 answer = _document(self.connection.recv(_MOST_BYTES))
             if "pid" not in answer:
                 raise ForkRefused(answer.get("refused", "the fork server has left"))

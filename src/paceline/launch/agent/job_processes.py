@@ -1,9 +1,12 @@
 """Every process of this host's job, also in other sessions, and the guardian that ends them when this agent has died."""
 
+import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -14,6 +17,7 @@ from paceline.launch.agent import guardian
 from paceline.prctl import Prctl, is_subreaper, set_process
 
 _FAREWELL_SECONDS = 10.0
+_KILLED_POLL_SECONDS = 0.005
 
 
 def guardian_argv() -> list[str]:
@@ -73,6 +77,14 @@ class JobProcesses:
     def end(self, grace_seconds: float) -> int:
         """End each process of the job. Returns how many processes there were."""
         return guardian.end_job(self.mark, self.sessions, grace_seconds, self.lasting)
+
+    async def kill(self, timeout_seconds: float) -> None:
+        """Kill each process of the attempt, and wait until none is left, but not for long."""
+        deadline = time.monotonic() + timeout_seconds
+        self.reap_orphans()
+        while await asyncio.to_thread(self.signal, signal.SIGKILL) and time.monotonic() < deadline:
+            await asyncio.sleep(_KILLED_POLL_SECONDS)
+            self.reap_orphans()
 
     def reap_orphans(self) -> None:
         """Reap dead orphans, and remember the sessions of orphans that are alive.

@@ -12,7 +12,7 @@ import selectors
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,6 +76,8 @@ class _Stream:
     """The start of an unfinished line. Whether the line matches is not known yet."""
     lost_bytes: int = 0
     """Number of bytes that could not be written to the files."""
+    ended: bool = False
+    """No process has the stream open any more, and all of it was written."""
 
     def take(self, chunk: bytes) -> None:
         """Write a chunk to the logs, and its matching lines to the filtered copy."""
@@ -86,6 +88,7 @@ class _Stream:
     def end(self) -> None:
         _filter(self, b"", ended=True)
         os.close(self.pipe)
+        self.ended = True
         for file in [*self.files, self.index, *([self.filtered] if self.filtered else [])]:
             try:
                 file.close()
@@ -180,8 +183,11 @@ class Pump:
 
     def tail(self, rank: int, name: str) -> str:
         """The last 64 KiB of one rank's stream in the latest attempt."""
-        stream = self._tails.get((rank, name))
-        return b"".join(list(stream.tail)).decode(errors="replace") if stream else ""
+        return _tail(self._tails.get((rank, name)))
+
+    def of_attempt(self) -> "AttemptOutput":
+        """The output of the latest attempt, which can be read when another attempt has begun."""
+        return AttemptOutput(self, dict(self._tails))
 
     def stream_to(self, tails: LogTails) -> None:
         """From now on also keep the output in `tails`, for the code that forwards it."""
@@ -344,6 +350,33 @@ class Pump:
         self._relays.pop(source.pipe, None)
         self._selector.unregister(source.pipe)
         source.end()
+
+
+class AttemptOutput:
+    """The output of one attempt's ranks. It stays theirs when the pump copies the output of the next attempt."""
+
+    def __init__(self, pump: Pump, streams: Mapping[tuple[int, str], _Stream]) -> None:
+        self._pump = pump
+        self._streams = streams
+
+    def catch_up(self, rank: int) -> None:
+        """Wait until all output that the rank wrote before this call is in its logs and tails."""
+        self._pump.catch_up(rank)
+
+    def tail(self, rank: int, name: str) -> str:
+        """The last 64 KiB of one rank's stream."""
+        return _tail(self._streams.get((rank, name)))
+
+    def drain(self, timeout_seconds: float) -> bool:
+        """Wait until every rank's pipe has ended. Returns False if one is still open after the timeout."""
+        deadline = time.monotonic() + timeout_seconds
+        while not (done := all(stream.ended for stream in self._streams.values())) and time.monotonic() < deadline:
+            threading.Event().wait(0.01)
+        return done
+
+
+def _tail(stream: _Stream | None) -> str:
+    return b"".join(list(stream.tail)).decode(errors="replace") if stream else ""
 
 
 def _open_stream(pipe: int, rank: int, name: str, destination: Destination) -> _Stream:

@@ -219,7 +219,7 @@ class PeerAgent:
                 case StopMessage():
                     self.local.stop(message.signal, message.grace_seconds)
                 case KillMessage():
-                    self.local.kill()
+                    self.local.kill(at_once=message.at_once)
                 case SnapshotRequest() | TraceRequest():
                     self.local.inquire(message)
                 case Ping():

@@ -22,7 +22,7 @@ class Scratch:
     sockets: Path
     """The directory of the sockets of the ranks and the agent. Its path is short."""
     errors: Path
-    """The directory in which a rank writes the exception that ended it."""
+    """The directory below which a rank writes the exception that ended it."""
     shared: Path
     """The directory that this user's agents on this machine share, which is not removed. If none can be made, a private one."""
     roots: tuple[Path, ...]
@@ -31,6 +31,10 @@ class Scratch:
     @property
     def control_socket(self) -> Path:
         return self.sockets / "control.sock"
+
+    def errors_of(self, attempt: int) -> Path:
+        """The directory of the exceptions of one attempt: the next one may begin before they are read."""
+        return self.errors / str(attempt)
 
 
 def make_scratch(mark: str, environ: Mapping[str, str], shared_memory: Path = Path("/dev/shm")) -> Scratch:

@@ -30,6 +30,26 @@ RENDEZVOUS_SECONDS = 0.5
 NO_COLLECTIVES = "torch's shows none of the job's collectives; stacks, CPU time and the calls from Python tell which one a rank is in"
 
 
+def last_words(rings: RingCollector | None, pid: int) -> Leaving | None:
+    """What the process reported when its program was done; None: the program was not done, or the process was no rank."""
+    if rings is None:
+        return None
+    rings.look()
+    return rings.exiting().get(pid)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What is sampled of one attempt."""
+
+    rings: RingCollector | None
+    """The rings of its ranks; None: no attempt has begun."""
+    watch: HeartbeatSampler | None
+    """The heartbeats of its ranks; None: no attempt has begun."""
+    workers: Workers | None
+    """Its worker processes; None: no attempt has begun."""
+
+
 @dataclass(slots=True)
 class HostMonitor:
     """Samples one host and its ranks as long as the job lasts."""
@@ -80,10 +100,25 @@ class HostMonitor:
 
     async def end_attempt(self) -> None:
         """Read the last records of the rings, which outlive their processes."""
-        if self.rings is not None:
+        await self.end_detached(self._watched())
+
+    def detach(self) -> "Watched":
+        """Let another attempt begin before `end_detached` reads what the ranks of this one left."""
+        found = self._watched()
+        self.rings, self.watch, self.workers = None, None, None
+        return found
+
+    async def end_detached(self, watched: "Watched") -> None:
+        """Read the last records of the rings of an attempt."""
+        if watched.rings is not None:
             async with self._turn:
-                await self._sample(final=True)
-                self.rings.close()
+                await self._sample(watched, final=True)
+                watched.rings.close()
+                if watched.watch is not None and watched.watch is not self.watch:
+                    watched.watch.close()
+
+    def _watched(self) -> "Watched":
+        return Watched(self.rings, self.watch, self.workers)
 
     def rank_pids(self) -> list[int]:
         """The pids of processes that joined a process group or count steps, according to their rings."""
@@ -142,58 +177,53 @@ class HostMonitor:
         started = self.workers.pids() if self.workers is not None else {}
         return started | {rank: header.pid for rank, header in headers.items() if not header.exiting}
 
-    def last_words(self, pid: int) -> Leaving | None:
-        """What the process reported when its program was done; None: the program was not done, or the process was no rank."""
-        if self.rings is None:
-            return None
-        self.rings.look()
-        return self.rings.exiting().get(pid)
-
     async def close(self) -> None:
         """Take a last sample, at any time within the interval."""
         async with self._turn:
             if self._task is not None:
                 self._task.cancel()
-            await self._sample(final=True)
+            await self._sample(self._watched(), final=True)
             if self._telemetry is not None:
                 self._telemetry.close()
             if self.watch is not None:
                 self.watch.close()
 
-    async def _sample(self, *, final: bool = False) -> None:
+    async def _sample(self, watched: "Watched", *, final: bool = False) -> None:
         """Drain the rings, read the sensors, write one line, and send it with the ranks' heartbeats.
 
         `final`: an attempt or the job ends, so this line must not be thinned out on the way.
         """
-        pids = self.workers.pids() if self.workers is not None else {}
+        rings, workers = watched.rings, watched.workers
+        pids = workers.pids() if workers is not None else {}
         # In a thread, because the recording may be on a disk that does not answer, and supervision must go on.
-        line, pulses, calls = await asyncio.to_thread(self._read, pids)
-        progress = self.rings.progress() if self.rings is not None else {}
+        line, pulses, calls = await asyncio.to_thread(self._read, watched, pids)
+        progress = rings.progress() if rings is not None else {}
         self.on_pulses(pulses, calls)
         self.on_lines("telemetry", [{**line, "progress": progress, "final": final}])
-        self._send_tails()
-        self._say_joined()
+        self._send_tails(rings.attempt if rings is not None else 0)
+        self._say_joined(rings)
         for sensor, reason in self.sampler.missing.items():
             self.say_missing(sensor, reason)
-        if self.watch is not None and self.watch.recorder_shows is False:
+        if watched.watch is not None and watched.watch.recorder_shows is False:
             self.say_missing("flight recorder", NO_COLLECTIVES)
-        if self.workers is not None and self.rings is not None:
-            leaving = {pid: said.since_ns for pid, said in self.rings.exiting().items()}
-            self.workers.enforce_exit_deadline(leaving, time.time_ns())
+        if workers is not None and rings is not None:
+            leaving = {pid: said.since_ns for pid, said in rings.exiting().items()}
+            workers.enforce_exit_deadline(leaving, time.time_ns())
 
-    def _read(self, pids: dict[int, int]) -> tuple[dict[str, Any], list[Heartbeat], list[RankCalls]]:
+    def _read(
+        self, watched: "Watched", pids: dict[int, int]
+    ) -> tuple[dict[str, Any], list[Heartbeat], list[RankCalls]]:
         assert self._telemetry is not None
-        rings = self.rings
+        rings = watched.rings
         if rings is not None:
             rings.drain()
         line = {"t_ns": time.time_ns(), **self.sampler.sample(pids)}
         self._telemetry.append(line)
-        if rings is None or self.watch is None:
+        if rings is None or watched.watch is None:
             return line, [], []
-        return line, *self.watch.look(rings, time.time_ns())
+        return line, *watched.watch.look(rings, time.time_ns())
 
-    def _send_tails(self) -> None:
-        attempt = self.rings.attempt if self.rings is not None else 0
+    def _send_tails(self, attempt: int) -> None:
         lines = [
             {"t_ns": time.time_ns(), "attempt": attempt, "rank": rank, "stream": stream, "text": text}
             for rank, stream, text in (self.tails.take() if self.tails is not None else ())
@@ -207,12 +237,14 @@ class HostMonitor:
             self._said_missing.add(sensor)
             self.on_event("sensor_missing", sensor=sensor, reason=reason)
 
-    def _say_joined(self) -> None:
-        for joined in self.rings.newly_joined() if self.rings is not None else ():
+    def _say_joined(self, rings: RingCollector | None) -> None:
+        if rings is None:
+            return
+        for joined in rings.newly_joined():
             self.on_event("rank_joined", **joined)
-        for said in self.rings.newly_said() if self.rings is not None else ():
+        for said in rings.newly_said():
             self.on_event("notice", **said)
-        for kind, marked in self.rings.newly_marked() if self.rings is not None else ():
+        for kind, marked in rings.newly_marked():
             self.on_event(kind, **marked)
 
     async def _pulse(self) -> None:
@@ -231,7 +263,7 @@ class HostMonitor:
             whole = not whole
             try:
                 async with self._turn:
-                    await (self._sample() if whole else self._pulse())
+                    await (self._sample(self._watched()) if whole else self._pulse())
             except Exception as error:
                 # Only this sample is lost. If sampling ended here, no exit deadline would be enforced any more.
                 self.say_missing("monitor", f"{type(error).__name__}: {error}")

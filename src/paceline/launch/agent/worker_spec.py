@@ -2,8 +2,8 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from string import Template
 
@@ -11,6 +11,7 @@ from paceline.contract import Prepared
 from paceline.contract.entry import command, first_line_of, is_shell_script, located
 from paceline.facts import Console, Job
 from paceline.launch.agent.environment import AttemptEnvironment, rank_environment, substitute_local_rank
+from paceline.launch.agent.fork_server import forkable
 from paceline.launch.agent.output import Destination
 from paceline.launch.agent.scratch import Scratch
 from paceline.launch.agent.workers import WorkerSpec
@@ -130,6 +131,20 @@ class HostIdentity:
         return self.environ.get("PYTHON_EXEC") or sys.executable
 
 
+# SEAM: the program that runs a script so that its loops go on where they were. As long as it is not there, scripts run as they are.
+RUNNER = Path(__file__).resolve().parents[2] / "worker" / "run_script.py"
+
+
+def resumable_argv(argv: Sequence[str], python: str) -> list[str]:
+    """The argv of a new process that runs this program so that it can resume; `argv` unchanged if it is no script or module of Python.
+
+    Holds:   resumable_argv(["sh", "train.sh"], "p") == ["sh", "train.sh"]
+    """
+    if forkable(argv, python) is None or not RUNNER.exists():
+        return list(argv)
+    return [*argv[:2], str(RUNNER), *argv[2:]]
+
+
 def worker_specs(
     job: Job,
     identity: HostIdentity,
@@ -139,8 +154,12 @@ def worker_specs(
     prepared: Prepared,
     *,
     cpus_by_local_rank: Sequence[frozenset[int]] | None = None,
+    state: Callable[[int], int] | None = None,
 ) -> list[WorkerSpec]:
-    """One WorkerSpec per rank of this host, in order of local rank."""
+    """One WorkerSpec per rank of this host, in order of local rank.
+
+    `state`: local rank -> descriptor of its state buffer; None: ranks keep no state.
+    """
     placement = next(placed for placed in message.placements if placed.host == identity.name)
     shared = _shared(job, identity, scratch, message, placement, prepared)
     program = located(job.program, job.contract.code_dir)
@@ -150,9 +169,15 @@ def worker_specs(
         arguments=prepared.script_arguments,
         first_line=first_line_of(program.target) if is_shell_script(program) else "",
     )
-    return [
+    specs = [
         _spec(job, identity, directory, shared, local_rank, argv, prepared, cpus_by_local_rank)
         for local_rank in range(placement.ranks)
+    ]
+    if state is None:
+        return specs
+    return [
+        replace(spec, state=state(spec.local_rank), new_argv=resumable_argv(spec.argv, identity.python))
+        for spec in specs
     ]
 
 
@@ -178,12 +203,13 @@ def _shared(
         mark=identity.mark,
         ring_dir=scratch.rings,
         socket_dir=scratch.sockets,
-        error_dir=scratch.errors,
+        error_dir=scratch.errors_of(message.attempt),
         virtual_local_rank=job.virtual_local_rank,
         contract=prepared.environment,
         addresses=identity.addresses,
         gradients=message.gradients,
         allow_lossy=message.allow_lossy,
+        hash_seed=message.hash_seed,
         extra={**identity.extra_environment, **_tensorflow(job, identity, message)},
     )
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from paceline.launch.agent.exit_deadline import ExitDeadline
-from paceline.launch.agent.fork_server import ForkedProcess, ForkRefused, ForkServer
+from paceline.launch.agent.fork_server import STATE_VARIABLE, ForkedProcess, ForkRefused, ForkServer
 from paceline.launch.agent.job_processes import JobProcesses
 from paceline.launch.agent.output import Destination, Pump
 from paceline.probes.processes import read_io, read_stat
@@ -38,6 +38,10 @@ class WorkerSpec:
     """The CPUs to which the worker is bound; None: all CPUs that the agent may use."""
     working_directory: str | None = None
     """The directory in which the worker starts; None: the agent's directory."""
+    state: int | None = None
+    """Descriptor of the buffer in which the worker keeps its state; None: it keeps none."""
+    new_argv: Sequence[str] | None = None
+    """What a new process executes in place of `argv`; None: `argv`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +203,7 @@ class Workers:
         if self.fork_server is None or self.not_forked:
             return None
         try:
-            return self.fork_server.fork(spec.argv, spec.environment, spec.working_directory, out, err)
+            return self.fork_server.fork(spec.argv, spec.environment, spec.working_directory, out, err, spec.state)
         except ForkRefused as refused:
             self.not_forked = str(refused)
             return None
@@ -241,12 +245,15 @@ class Workers:
 
 
 def _new_process(spec: WorkerSpec, out: int, err: int) -> subprocess.Popen[bytes]:
+    # The descriptor has the same number in the new process.
+    state = {} if spec.state is None else {STATE_VARIABLE: str(spec.state)}
     return subprocess.Popen(
-        spec.argv,
-        env=dict(spec.environment),
+        spec.new_argv or spec.argv,
+        env={**spec.environment, **state},
         cwd=spec.working_directory,
         stdout=out,
         stderr=err,
+        pass_fds=() if spec.state is None else (spec.state,),
         start_new_session=True,
     )
 

@@ -1,16 +1,17 @@
 """The coordinator, which is the first host's agent: it admits hosts, drives the job's state machine, and records the run's events."""
 
 import asyncio
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from paceline import __version__
-from paceline.diagnosis.case import Confirmation
+from paceline.diagnosis.case import Case, Confirmation
 from paceline.facts import Job, Run, SecondaryStatus, Status
 from paceline.launch.agent.agent import HostAgent
 from paceline.launch.coordinator.artifacts import ArtifactCollector
@@ -19,6 +20,7 @@ from paceline.launch.coordinator.limits import GREETING_SECONDS, ConnectionLimit
 from paceline.launch.coordinator.pace_inputs import PaceInputs
 from paceline.launch.coordinator.pace_monitor import PaceMonitor
 from paceline.launch.coordinator.restart_monitor import RestartMonitor
+from paceline.launch.coordinator.resume_monitor import ResumeMonitor
 from paceline.launch.disk import DiskThread
 from paceline.launch.job import state as job_state
 from paceline.launch.job.admission import missing_hosts, unique_name, why_refused
@@ -40,6 +42,7 @@ from paceline.launch.job.messages import (
     Pong,
     ReadyMessage,
     RefusedMessage,
+    ResumedMessage,
     SnapshotReply,
     SnapshotRequest,
     StartAttemptMessage,
@@ -65,7 +68,7 @@ MOST_OF_RANKS = 100
 PROGRESS_EVERY_LINES = 10
 
 
-def form_message(job: Job, form: StartAttempt, address: str) -> StartAttemptMessage:
+def form_message(job: Job, form: StartAttempt, address: str, hash_seed: int | None = None) -> StartAttemptMessage:
     """The message that starts the attempt on every host. `address` is the first host's address, where rank 0 serves the store."""
     return StartAttemptMessage(
         attempt=form.attempt,
@@ -75,6 +78,8 @@ def form_message(job: Job, form: StartAttempt, address: str) -> StartAttemptMess
         gradients=job.gradients,
         allow_lossy=job.allow_lossy,
         together=job.fetches,
+        resume_step=form.resume_step,
+        hash_seed=hash_seed,
     )
 
 
@@ -167,6 +172,8 @@ class Coordinator:
     """Watches the step times of the job."""
     restarts: RestartMonitor = field(init=False)
     """Watches what restarts cost."""
+    resumes: ResumeMonitor = field(init=False)
+    """Follows resumes, and how the ranks before them ended."""
     data: ArtifactCollector = field(init=False)
     """The coordinator's part of the job's data."""
     progress: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -182,6 +189,8 @@ class Coordinator:
     _finished: asyncio.Future[Outcome] | None = None
     _outcome: Outcome | None = None
     _formed: job_state.StartAttempt | None = None
+    _resume: job_state.Resume | None = None
+    _hash_seed: int | None = None
     _disk: DiskThread = field(default_factory=DiskThread)
     _not_kept: set[str] = field(default_factory=set)
     _peer_files: PeerFiles = field(init=False)
@@ -194,9 +203,11 @@ class Coordinator:
 
     def __post_init__(self) -> None:
         self._peer_files = PeerFiles(self.directory, self.local.identity.name)
+        self._hash_seed = 1 + secrets.randbelow(2**32 - 1) if self.job.resume else None
         self.detective = HangMonitor(run=self.run_facts, ask=self._send, record=self.record, hung=self._hung)
         self.tempo_watch = PaceMonitor(self.job, self.detective, self.record, inputs=PaceInputs(self.directory.path))
         self.restarts = RestartMonitor(self.directory.path, self.run_facts.started_ns, self.record)
+        self.resumes = ResumeMonitor(self.record, self.detective.offset_ns)
         self.data = ArtifactCollector(
             self.job, self.run_facts.id, self.local, self.peers, lambda: self._placed.keys(), self.record
         )
@@ -285,8 +296,10 @@ class Coordinator:
                 self.local.stop(action.signal, action.grace_seconds)
             case job_state.KillRanks():
                 self.detective.ending = True
-                self._broadcast(KillMessage(reason=action.reason))
-                self.local.kill()
+                if action.at_once:
+                    self.record("stopping", signal="SIGKILL", grace_seconds=0.0, reason=action.reason)
+                self._broadcast(KillMessage(reason=action.reason, at_once=action.at_once))
+                self.local.kill(at_once=action.at_once)
             case job_state.ReportWaiting():
                 missing = missing_hosts(self.job, self.state.seats, self.address)
                 self.record("waiting", waited_seconds=round(action.waited_seconds), missing=missing)
@@ -294,19 +307,38 @@ class Coordinator:
                     self.told_token = True
                     self.record("token_needed", file=str(self.token_file), address=self.address)
             case job_state.ReportRestart():
-                self._spawn(self.detective.conclude(self.detective.last_case()))
-                with self._without_harm():
-                    self.restarts.ended(self.progress, action.attempt - 1)
-                self.record("attempt_ended", attempt=action.attempt - 1, reason=action.reason)
-                self._status(Status.IN_PROGRESS, SecondaryStatus.RESTARTING)
-                self.record("restart", attempt=action.attempt, restarts_left=action.restarts_left, reason=action.reason)
+                self._report_restart(action)
             case job_state.Finish():
                 assert self._finished is not None
                 if not self._finished.done():
                     self._finished.set_result(action.outcome)
 
+    def _report_restart(self, action: job_state.ReportRestart) -> None:
+        case, resume = self.detective.last_case(), action.resume
+        self._resume = resume
+        self._spawn(self._conclude(case, frozenset(self.detective.exits)))
+        with self._without_harm():
+            self.restarts.ended(self.progress, action.attempt - 1, None if resume is None else resume.step)
+        self.record("attempt_ended", attempt=action.attempt - 1, reason=action.reason)
+        self._status(Status.IN_PROGRESS, SecondaryStatus.RESTARTING)
+        self.record(
+            "restart",
+            attempt=action.attempt,
+            restarts_left=action.restarts_left,
+            reason=action.reason,
+            resume_step=None if resume is None else resume.step,
+        )
+
+    async def _conclude(self, case: Case | None, ranks: frozenset[int]) -> None:
+        """Judge an attempt that has ended. Where its ranks were killed at once, their agents judge why while the next one runs."""
+        if case is not None:
+            with self._without_harm():
+                case = await self.resumes.with_exits(case, ranks)
+            self.resumes.forget(case.attempt)
+        await self.detective.conclude(case)
+
     def _form(self, form: job_state.StartAttempt) -> None:
-        message = form_message(self.job, form, self.address)
+        message = form_message(self.job, form, self.address, self._hash_seed)
         self.record("attempt_started", **formed_fields(form, message))
         self._status(Status.IN_PROGRESS, SecondaryStatus.DOWNLOADING if message.together else SecondaryStatus.TRAINING)
         self._placed = {placement.host: placement for placement in form.placements}
@@ -314,6 +346,7 @@ class Coordinator:
             if placement.host in self.peers:
                 self.peers[placement.host].send(message)
         self._formed = form
+        self.resumes.began(form, self._resume if form.resume_step is not None else None)
         if not message.together:
             self._watch_ranks()
         self.local.form(message)
@@ -371,10 +404,16 @@ class Coordinator:
         """Handle an accepted message of a host, which may be this host."""
         match message:
             case ExitedMessage():
-                self.detective.exited(replace(message.exit, host=host))
-                self.feed(job_state.RankExited(_now(), replace(message.exit, host=host)))
+                exit = replace(message.exit, host=host)
+                if not message.early:
+                    self.resumes.exited(exit)
+                self.detective.exited(exit)
+                self.feed(job_state.RankExited(_now(), exit, message.resumable, message.out_of_memory))
             case IdleMessage():
-                self.feed(job_state.HostFinished(_now(), host, message.attempt))
+                kept = None if message.kept is None else {rank: tuple(steps) for rank, steps in message.kept.items()}
+                self.feed(job_state.HostFinished(_now(), host, message.attempt, kept, message.step_count))
+            case ResumedMessage():
+                self.resumes.take(host, message)
             case ReadyMessage():
                 self.feed(job_state.HostReady(_now(), host, message.attempt))
             case ClaimMessage():
@@ -406,7 +445,7 @@ class Coordinator:
     def _take_lines(self, host: str, message: LinesMessage) -> None:
         if message.kind == "telemetry" and message.lines:
             progress = message.lines[-1].get("progress")
-            self.progress[host] = progress if isinstance(progress, dict) else {}
+            self.progress[host] = self._of_newest(progress) if isinstance(progress, dict) else {}
             with self._without_harm():
                 self.detective.telemetry(host, message.lines)
                 self.tempo_watch.telemetry(host, message.lines)
@@ -420,6 +459,15 @@ class Coordinator:
             self._not_kept.add(host)
             text = f"lines of {host} are not kept here: this host's disk is too slow; the complete files are on {host}"
             self.record("notice", host=host, text=text)
+
+    def _of_newest(self, progress: dict[str, Any]) -> dict[str, Any]:
+        """Without ranks of the attempt before: what they left may come when the next attempt has begun."""
+        newest = 0 if self._formed is None else self._formed.attempt
+        return {
+            rank: one
+            for rank, one in progress.items()
+            if not (isinstance(one, dict) and isinstance(one.get("attempt"), int) and one["attempt"] < newest)
+        }
 
     def _take_stop_request(self, host: str, message: StopRequest) -> None:
         self.ask_stop(Stop(StopKind.SIGNAL, message.signal, f"{message.reason} on {host}"), now=message.now)
@@ -543,7 +591,10 @@ class Coordinator:
         )
         await self.local.finish(outcome.exit_code, outcome.failure_text())
         await self._wait_for_farewells()
+        outcome = replace(outcome, exits=self.resumes.as_judged(outcome.exits))
         await self.detective.conclude(self.detective.last_case())
+        if outcome.finding is not None:
+            self.record("finding", host=self.local.identity.name, **asdict(outcome.finding))
         with self._without_harm():
             self.restarts.ended(self.progress, self.state.attempt)
         self.record("attempt_ended", attempt=self.state.attempt, reason=outcome.reason)

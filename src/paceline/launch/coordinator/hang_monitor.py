@@ -210,7 +210,9 @@ class HangMonitor:
             answers.add(host, message)
 
     def exited(self, exit: RankExit) -> None:
-        self.exits[exit.rank] = with_own_file(exit, Path(self.run.directory))
+        # How a rank was killed may be judged when the next attempt has begun.
+        if exit.attempt == self.attempt:
+            self.exits[exit.rank] = with_own_file(exit, Path(self.run.directory))
 
     def noted(self, event: dict[str, Any]) -> None:
         """Take an event of the run. The coordinator passes every event when it is recorded."""

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,9 @@ class RestartMonitor:
     _before: list[list[RankRecord]] = field(default_factory=list)
     # Host -> how many of its ranks have made a step in this attempt.
     _stepped: dict[str, int] = field(default_factory=dict)
+    # The attempts so far that went on from each other's kept state count as one.
+    _resumed: list[RankRecord] = field(default_factory=list)
+    _kept_steps: int = 0
     _told: bool = False
 
     def __post_init__(self) -> None:
@@ -54,14 +57,19 @@ class RestartMonitor:
         if sum(self._stepped.values()) >= world_size:
             self._tell(_ranks(progress, attempt))
 
-    def ended(self, progress: Progress, attempt: int) -> None:
-        """The attempt is over. What is known by now is recorded."""
+    def ended(self, progress: Progress, attempt: int, resume_step: int | None = None) -> None:
+        """The attempt is over. What is known by now is recorded. `resume_step`: the kept step at which the next one goes on."""
         ranks = _ranks(progress, attempt)
         if self._before and not self._told:
             self._tell(ranks)
-        self._before.append(ranks)
+        self._resumed += [_further(rank, self._kept_steps) for rank in ranks]
+        self._kept_steps = resume_step or 0
+        # The event of the resume says what it cost.
+        self._told = resume_step is not None
+        if resume_step is None:
+            self._before.append(self._resumed)
+            self._resumed = []
         self._stepped = {}
-        self._told = False
 
     def _tell(self, ranks: list[RankRecord]) -> None:
         """Judge by the ranks that have made a step; without one, nothing is known."""
@@ -69,6 +77,16 @@ class RestartMonitor:
             self._told = True
             found = restart(self._before, stepped, job_started_ns=self.job_started_ns)
             self.record(EVENT, attempt=found.attempt, restart=to_plain(found))
+
+
+def _further(rank: RankRecord, steps: int) -> RankRecord:
+    """The record of a rank that went on after this many steps."""
+    made, saved = rank.step_count, rank.saved_steps
+    return replace(
+        rank,
+        step_count=None if made is None else made + steps,
+        saved_steps=saved + steps if saved else saved,
+    )
 
 
 def _ranks(progress: Progress, attempt: int) -> list[RankRecord]:

@@ -16,7 +16,7 @@ from paceline.facts import RankExit, SecondaryStatus, Status
 from paceline.launch.job.state import Placement
 
 # The number goes up when agents of the previous version would not understand the messages.
-VERSION = 5
+VERSION = 6
 
 NAME = r"\A(?!\.+\Z)[\w.:%-]{1,253}\Z"
 """Pattern of the name of a host or a run. The name becomes part of a path on other hosts."""
@@ -51,6 +51,9 @@ HostCount = Annotated[int, msgspec.Meta(ge=1, le=1 << 16)]
 RankCount = Annotated[int, msgspec.Meta(ge=1, le=MOST_RANKS_PER_HOST)]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+StepNumber = Annotated[int, msgspec.Meta(ge=1, le=(1 << 63) - 1)]
+StepCount = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+HashSeed = Annotated[int, msgspec.Meta(ge=1, lt=1 << 32)]
 Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e7)]
 SignalName = Annotated[str, msgspec.Meta(pattern=r"\ASIG[A-Z0-9]{1,12}\Z")]
@@ -135,6 +138,10 @@ class StartAttemptMessage(msgspec.Struct, tag="form", kw_only=True, frozen=True)
     """The coordinator's --allow-lossy: `auto` may choose a strategy that is not exact."""
     together: bool = False
     """Each host sends ReadyMessage when it has fetched its data, and starts no rank before StartWorkersMessage."""
+    resume_step: StepNumber | None = None
+    """The kept step from which the ranks go on; None: they begin at the start of the script."""
+    hash_seed: HashSeed | None = None
+    """PYTHONHASHSEED of the ranks of a job that resumes, so that sets have one order in every attempt; None: the ranks have none."""
 
 
 class ReadyMessage(msgspec.Struct, tag="ready", kw_only=True, frozen=True):
@@ -202,6 +209,8 @@ class KillMessage(msgspec.Struct, tag="kill", kw_only=True, frozen=True):
 
     reason: Text
     """Why, for people."""
+    at_once: bool = False
+    """The state of the ranks is kept: report the end of the ranks before it is judged why they ended."""
 
 
 class FinishMessage(msgspec.Struct, tag="finish", kw_only=True, frozen=True):
@@ -224,6 +233,17 @@ class ExitedMessage(msgspec.Struct, tag="exited", kw_only=True, frozen=True):
 
     exit: RankExit
     """Which rank ended, and how."""
+    early: bool = False
+    """The exit is reported again when it is known why the rank ended."""
+    resumable: bool = False
+    """The rank was killed in its work, by nobody of this job, and its host keeps the state of its ranks."""
+    out_of_memory: bool = False
+    """The kernel killed a process for memory in the meantime."""
+
+
+KeptSteps = Annotated[
+    dict[Number, Annotated[list[StepNumber], msgspec.Meta(max_length=2)]], msgspec.Meta(max_length=MOST_RANKS_PER_HOST)
+]
 
 
 class IdleMessage(msgspec.Struct, tag="idle", kw_only=True, frozen=True):
@@ -231,6 +251,19 @@ class IdleMessage(msgspec.Struct, tag="idle", kw_only=True, frozen=True):
 
     attempt: Number
     """Number of the attempt."""
+    kept: KeptSteps | None = None
+    """Rank -> the steps whose state this host keeps; None: the host keeps no state, or one of its ranks has refused."""
+    step_count: StepCount = 0
+    """The greatest number of steps that a rank of this host has made, as far as the host keeps state."""
+
+
+class ResumedMessage(msgspec.Struct, tag="resumed", kw_only=True, frozen=True):
+    """Every rank of this host has its state again, and has made a step since."""
+
+    attempt: Number
+    """Number of the attempt."""
+    stepped_ns: Nanoseconds
+    """When the last of these first steps ended, in Unix ns on this host's clock."""
 
 
 class EventMessage(msgspec.Struct, tag="event", kw_only=True, frozen=True):
@@ -346,6 +379,7 @@ Message = (
     | FinishMessage
     | ExitedMessage
     | IdleMessage
+    | ResumedMessage
     | EventMessage
     | LinesMessage
     | StopRequest

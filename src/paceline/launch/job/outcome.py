@@ -7,8 +7,10 @@ from enum import StrEnum
 
 from paceline.diagnosis.crash.root_cause import blame_time_ns, by_blame, how_it_ended, is_symptom
 from paceline.facts import RankExit, SecondaryStatus, Status
+from paceline.findings import Finding, Severity
 
-OWN_CODES = range(200, 205)
+OWN_CODES = range(200, 206)
+MISMATCH_CODE = 205
 
 
 class StopKind(StrEnum):
@@ -47,6 +49,8 @@ class Outcome:
     exits: tuple[RankExit, ...] = ()
     """How the last attempt's ranks ended; the rank that gives `reason` comes first. The tuple is empty if no rank's failure ended the run,
     and on every host except the first."""
+    finding: Finding | None = None
+    """What a person must know about the end beside the reason; None: nothing."""
 
     def failure_text(self) -> str:
         """The reason in a few lines for output/failure, complete enough for a reader who sees only this file."""
@@ -72,10 +76,12 @@ def completed() -> Outcome:
     )
 
 
-def failed(exits: Sequence[RankExit]) -> Outcome:
+def failed(exits: Sequence[RankExit], *, more: str = "", finding: Finding | None = None) -> Outcome:
     """A rank failed. The exit code is that of the earliest failure that did not follow from another rank's failure.
 
-    Holds: the code is never 0; a script's own 200 to 204 become 1
+    `more`: what is said behind the reason.
+
+    Holds: the code is never 0; a script's own 200 to 205 become 1
     """
     ordered = by_blame(exits)
     first = ordered[0]
@@ -83,8 +89,46 @@ def failed(exits: Sequence[RankExit]) -> Outcome:
         exit_code=run_code(first.code),
         status=Status.FAILED,
         secondary_status=SecondaryStatus.FAILED,
-        reason=f"rank {first.rank} on {first.host} {how_it_ended(first)}{_after_whom(first, exits)}",
+        reason=f"rank {first.rank} on {first.host} {how_it_ended(first)}{_after_whom(first, exits)}"
+        + (f"; {more}" if more else ""),
         exits=ordered,
+        finding=finding,
+    )
+
+
+def failed_step(step: int, deaths: int, exits: Sequence[RankExit]) -> Outcome:
+    """Ranks were killed `deaths` times while `step` was the newest step that all of them had kept."""
+    first = by_blame(exits)[0]
+    finding = Finding(
+        code="F07",
+        severity=Severity.ERROR,
+        what=f"step {step} failed {deaths} times: it is the script",
+        saw=f"each time a rank was killed before a later step was kept; the last one, rank {first.rank} on {first.host}, "
+        f"{how_it_ended(first)}",
+        next="paceline why",
+        more="paceline explain F07",
+    )
+    return failed(exits, more=f"{finding.what} (F07)", finding=finding)
+
+
+def mismatched(exits: Sequence[RankExit]) -> Outcome:
+    """A rank found another state or batch after a resume than the one that was kept, and stopped before it trained on it."""
+    ordered = sorted(by_blame(exits), key=lambda exit: not exit.state_mismatch)
+    first = ordered[0]
+    return Outcome(
+        exit_code=MISMATCH_CODE,
+        status=Status.FAILED,
+        secondary_status=SecondaryStatus.FAILED,
+        reason=f"rank {first.rank} on {first.host} did not find the state or the batch that was kept (F03)",
+        exits=tuple(ordered),
+        finding=Finding(
+            code="F03",
+            severity=Severity.ERROR,
+            what="the state or the batch after resuming is not the one that was kept",
+            saw=f"rank {first.rank} on {first.host} compared them and stopped; nothing was trained on it",
+            next=f"paceline logs --rank {first.rank} --stderr",
+            more="paceline explain F03",
+        ),
     )
 
 
@@ -127,7 +171,7 @@ def stopped(stop: Stop) -> Outcome:
 
 
 def run_code(code: int) -> int:
-    """The run's exit code for a rank's exit code: 128+n for signal n. 200 to 204 are paceline's own codes and become 1."""
+    """The run's exit code for a rank's exit code: 128+n for signal n. 200 to 205 are paceline's own codes and become 1."""
     if code < 0:
         return 128 - code
     return 1 if code in OWN_CODES else code

@@ -23,12 +23,14 @@ from paceline.launch.job.messages import (
     Pong,
     ReadyMessage,
     RefusedMessage,
+    ResumedMessage,
     SnapshotReply,
     StartAttemptMessage,
     StopMessage,
     StopRequest,
     TraceReply,
 )
+from paceline.launch.job.outcome import MISMATCH_CODE
 from paceline.launch.job.state import JobPhase, Placement
 from paceline.storage.urls import safe_key
 
@@ -116,6 +118,8 @@ def objection_to_first(message: Message, own_name: str, own_ranks: int) -> str:
             own = [placed for placed in message.placements if placed.host == own_name]
             if [placed.ranks for placed in own] != [own_ranks] or not _follow(message.placements):
                 return f"placements that are not {own_name}'s with {own_ranks} ranks"
+            if message.resume_step is not None and message.attempt == 0:
+                return "a kept step before the first attempt"
         case StopMessage() if message.signal not in signal.Signals.__members__:
             return f"a signal {message.signal!r}"
     return ""
@@ -149,11 +153,17 @@ def _exited(message: ExitedMessage, sender: SendingHost) -> str:
         return f"an exit code of {exit.code}"
     if not 0 <= exit.attempt <= sender.attempt:
         return f"attempt {exit.attempt}"
+    if exit.state_mismatch and exit.code != MISMATCH_CODE:
+        return f"a state that is not the kept one with code {exit.code}"
     return _of_host([exit.rank], sender) or _plain({"time_ns": exit.time_ns, "note": exit.note, "tail": exit.tail})
 
 
-def _attempt(message: IdleMessage | ReadyMessage, sender: SendingHost) -> str:
+def _attempt(message: IdleMessage | ReadyMessage | ResumedMessage, sender: SendingHost) -> str:
     return f"attempt {message.attempt}" if message.attempt > sender.attempt else ""
+
+
+def _idle(message: IdleMessage, sender: SendingHost) -> str:
+    return _attempt(message, sender) or _of_host(message.kept or (), sender)
 
 
 def _claim(message: ClaimMessage, sender: SendingHost) -> str:
@@ -205,8 +215,14 @@ _OWN_RANKS = "what is said of another host's ranks is passed over"
 
 RULES: Mapping[type, MessageRule] = {
     ReadyMessage: MessageRule(Sender.PLACED, frozenset({JobPhase.FETCHING}), _NEWEST, _attempt),
-    ExitedMessage: MessageRule(Sender.PLACED, _STARTED, f"a rank of this host; code -64 to 255; {_NEWEST}", _exited),
-    IdleMessage: MessageRule(Sender.PLACED, _STARTED, _NEWEST, _attempt),
+    # What is judged of an exit may come after the end of the job.
+    ExitedMessage: MessageRule(
+        Sender.PLACED, _STARTED | {JobPhase.ENDED}, f"a rank of this host; code -64 to 255; {_NEWEST}", _exited
+    ),
+    IdleMessage: MessageRule(
+        Sender.PLACED, _STARTED, f"{_NEWEST}; ranks of this host, at most 2 steps each, from 1", _idle
+    ),
+    ResumedMessage: MessageRule(Sender.PLACED, _STARTED, _NEWEST, _attempt),
     RefusedMessage: MessageRule(Sender.PLACED, _STARTED),
     ClaimMessage: MessageRule(Sender.PLACED, _ANY, "names that stay below the checkpoints' directory", _claim),
     GatheredMessage: MessageRule(

@@ -4,19 +4,42 @@
 writes anything: the coordinator carries out the actions.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from paceline.diagnosis.crash.root_cause import by_blame
 from paceline.facts import Job, RankExit
-from paceline.launch.job.outcome import Outcome, Stop, StopKind, completed, failed, host_lost, never_arrived, stopped
+from paceline.launch.job.outcome import (
+    Outcome,
+    Stop,
+    StopKind,
+    completed,
+    failed,
+    failed_step,
+    host_lost,
+    mismatched,
+    never_arrived,
+    stopped,
+)
+from paceline.recording.state_buffer import newest_common
 
 FIRST_NOTICE_SECONDS = 5.0
 NEXT_NOTICE_SECONDS = 30.0
 # A rank that hangs seldom acts on a SIGTERM, so a long grace would be lost time.
 HUNG_GRACE_SECONDS = 10.0
+# A step that kills a rank as often as this is what the script does, and not an accident.
+MOST_DEATHS_AT_STEP = 3
+# So often the job begins again although no restart is left: nothing had been kept that could be lost.
+MOST_BEGINNINGS = 3
+# A rank that needs more memory than there is needs it again.
+MOST_RESUMES_AFTER_MEMORY = 1
 # The fields with which every attempt begins, independent of the previous attempt.
-_FRESH: dict[str, Any] = {"exits": (), "idle": frozenset(), "ready": frozenset(), "lost": None, "hung": None}
+_FRESH: dict[str, Any] = {
+    "exits": (), "idle": frozenset(), "ready": frozenset(), "lost": None, "hung": None, "killed": frozenset(),
+    "out_of_memory": frozenset(), "killing": False, "kept": {}, "step_count": 0,
+}  # fmt: skip
 
 
 class JobPhase(StrEnum):
@@ -90,6 +113,10 @@ class RankExited:
     """Monotonic seconds."""
     exit: RankExit
     """Which rank ended, and how."""
+    resumable: bool = False
+    """The rank was killed in its work, and its host keeps the state of its ranks."""
+    out_of_memory: bool = False
+    """The kernel killed a process for memory in the meantime."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +129,10 @@ class HostFinished:
     """Name of the host."""
     attempt: int
     """The attempt of the ranks that ended."""
+    kept: Mapping[int, tuple[int, ...]] | None = None
+    """Rank -> the steps whose state the host keeps; None: it keeps none."""
+    step_count: int = 0
+    """The greatest number of steps that a rank of the host has made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +192,8 @@ class StartAttempt:
     """Number of the attempt, counted from 0."""
     placements: tuple[Placement, ...]
     """Each host's part of the attempt, in order of node rank."""
+    resume_step: int | None = None
+    """The kept step from which the ranks go on; None: they begin at the start of the script."""
 
     @property
     def world_size(self) -> int:
@@ -193,6 +226,20 @@ class KillRanks:
 
     reason: str
     """Why, for people."""
+    at_once: bool = False
+    """The state of the ranks is kept: hosts report that their ranks are gone before they judge why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """What the job goes on from after a rank was killed."""
+
+    step: int
+    """The newest step that all ranks have kept."""
+    cause: RankExit
+    """How the rank ended that was killed first."""
+    step_count: int
+    """The greatest number of steps that a rank had made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +260,8 @@ class ReportRestart:
     """Restarts that remain after this restart."""
     reason: str
     """Why the previous attempt ended, for people."""
+    resume: Resume | None = None
+    """What the next attempt goes on from; None: its ranks begin at the start of the script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +315,26 @@ class JobState:
     """When the ranks of the first attempt were started; None: not yet. The time limit counts from this time."""
     formed_before: bool = False
     """An attempt has started before, so the next attempt does not wait for the last call."""
+    killed: frozenset[int] = field(default_factory=frozenset)
+    """Ranks of the current attempt that were killed in their work, on hosts that keep their state."""
+    out_of_memory: frozenset[int] = field(default_factory=frozenset)
+    """Those of `killed` that the kernel may have killed for memory."""
+    killing: bool = False
+    """The ranks of the current attempt were killed at once, because their state is kept."""
+    kept: Mapping[str, Mapping[int, tuple[int, ...]] | None] = field(default_factory=dict)
+    """Idle host -> rank -> the steps whose state it keeps; None: it keeps none."""
+    step_count: int = 0
+    """The greatest number of steps that a rank of an idle host has made."""
+    resume: Resume | None = None
+    """What the current attempt goes on from, or the next one while the job waits; None: the start of the script."""
+    resume_placements: tuple[Placement, ...] = ()
+    """The hosts that keep the state of `resume`, and their ranks."""
+    deaths_at_step: int = 0
+    """How often a rank was killed since the newest step that all ranks have kept was `resume.step`."""
+    beginnings: int = 0
+    """How often the job began again although no restart was left, because no state had been kept."""
+    resumes_after_memory: int = 0
+    """How often the job resumed after a rank that may have been killed for memory."""
 
 
 def begin(job: Job, at: float) -> JobState:
@@ -315,10 +384,12 @@ def _advance(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
     if not (everybody or last_call_over or state.formed_before):
         return state, ()
     placements = _place(state.seats[: state.job.max_hosts])
-    fresh = replace(state, placements=placements, formed_before=True, **_FRESH)
+    # Other hosts, or the same with other ranks, do not have the state.
+    resume = state.resume if placements == state.resume_placements else None
+    fresh = replace(state, placements=placements, formed_before=True, resume=resume, **_FRESH)
     # Ranks that wait for a host that still downloads would time out. If there is data to fetch, all ranks start together.
     running = replace(fresh, phase=JobPhase.FETCHING) if state.job.fetches else _running(fresh, at)
-    return running, (StartAttempt(state.attempt, placements),)
+    return running, (StartAttempt(state.attempt, placements, None if resume is None else resume.step),)
 
 
 def _running(state: JobState, at: float) -> JobState:
@@ -359,17 +430,44 @@ def _left(state: JobState, event: HostLeft) -> tuple[JobState, tuple[Action, ...
 def _rank_exited(state: JobState, event: RankExited) -> tuple[JobState, tuple[Action, ...]]:
     if event.exit.attempt != state.attempt or not any(_holds(placed, event.exit) for placed in state.placements):
         return state, ()
-    state = replace(state, exits=state.exits + (event.exit,))
-    if state.phase is JobPhase.RUNNING and event.exit.code != 0:
+    # The exit of a rank that was killed comes twice: at once, and again when it is known who killed it.
+    others = tuple(exit for exit in state.exits if exit.rank != event.exit.rank)
+    state = _with_killed(replace(state, exits=others + (event.exit,)), event)
+    if event.exit.code == 0 or state.phase not in (JobPhase.RUNNING, JobPhase.STOPPING):
+        return state, ()
+    if _first_was_killed(state) and not (state.killing or state.stop or state.hung or state.lost):
+        kill = KillRanks(f"rank {by_blame(state.exits)[0].rank} was killed", at_once=True)
+        return replace(state, phase=JobPhase.STOPPING, killing=True), (kill,)
+    if state.phase is JobPhase.RUNNING:
         stop = StopRanks("SIGTERM", state.job.shutdown_timeout_seconds, f"rank {event.exit.rank} failed")
         return replace(state, phase=JobPhase.STOPPING), (stop,)
     return state, ()
 
 
+def _with_killed(state: JobState, event: RankExited) -> JobState:
+    if not (state.job.resume and event.resumable and event.exit.code < 0 and not event.exit.signalled_by_us):
+        return state
+    rank = {event.exit.rank}
+    out_of_memory = state.out_of_memory | rank if event.out_of_memory else state.out_of_memory
+    return replace(state, killed=state.killed | rank, out_of_memory=out_of_memory)
+
+
+def _first_was_killed(state: JobState) -> bool:
+    """Whether the failure that all others follow is the death of a rank whose state is kept."""
+    failures = by_blame(state.exits)
+    return bool(failures) and failures[0].rank in state.killed
+
+
 def _host_idle(state: JobState, event: HostFinished) -> tuple[JobState, tuple[Action, ...]]:
     if event.attempt != state.attempt or event.host not in {placed.host for placed in state.placements}:
         return state, ()
-    return _when_all_idle(replace(state, idle=state.idle | {event.host}), event.at)
+    state = replace(
+        state,
+        idle=state.idle | {event.host},
+        kept={**state.kept, event.host: event.kept},
+        step_count=max(state.step_count, event.step_count),
+    )
+    return _when_all_idle(state, event.at)
 
 
 def _host_ready(state: JobState, event: HostReady) -> tuple[JobState, tuple[Action, ...]]:
@@ -385,6 +483,8 @@ def _when_all_idle(state: JobState, at: float) -> tuple[JobState, tuple[Action, 
         return state, ()
     if state.stop is not None:
         return _finish(state, stopped(state.stop))
+    if any(exit.state_mismatch for exit in state.exits):
+        return _finish(state, mismatched(state.exits))
     if state.hung is not None:
         return _restart(state, at)
     if state.lost is None and all(exit.code == 0 for exit in state.exits):
@@ -392,6 +492,12 @@ def _when_all_idle(state: JobState, at: float) -> tuple[JobState, tuple[Action, 
         if unknown is None:
             return _finish(state, completed())
         state = replace(state, lost=(unknown, "its agent did not say how its ranks ended"))
+    if (
+        state.lost is None
+        and _first_was_killed(state)
+        and all(state.kept.get(p.host) is not None for p in state.placements)
+    ):
+        return _after_kill(state, at)
     if state.restarts_left > 0:
         return _restart(state, at)
     return _finish(state, host_lost(*state.lost) if state.lost is not None else failed(state.exits))
@@ -407,18 +513,50 @@ def _all_ended_well(state: JobState, host: str) -> bool:
     return len(codes) == ranks and not any(codes.values())
 
 
-def _restart(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
-    reason = state.hung or (f"host {state.lost[0]} was lost" if state.lost else failed(state.exits).reason)
+def _after_kill(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
+    """A rank was killed, and every host keeps state: go on at the newest step that all ranks have, if there is one."""
+    cause = by_blame(state.exits)[0]
+    kept = {rank: steps for of_host in state.kept.values() for rank, steps in (of_host or {}).items()}
+    ranks = range(sum(placement.ranks for placement in state.placements))
+    step = newest_common({rank: kept.get(rank, ()) for rank in ranks})
+    if step is None:
+        if state.restarts_left > 0:
+            return _restart(state, at)
+        if state.beginnings < MOST_BEGINNINGS:
+            state = replace(state, beginnings=state.beginnings + 1)
+            return _restart(state, at, costs=0, more="nothing had been kept yet, so nothing is lost")
+        return _finish(state, failed(state.exits, more=f"no step had been kept, {MOST_BEGINNINGS + 1} times"))
+    repeated = state.resume is not None and step <= state.resume.step
+    deaths = state.deaths_at_step + 1 if repeated else 1
+    if deaths >= MOST_DEATHS_AT_STEP:
+        return _finish(state, failed_step(step, deaths, state.exits))
+    after_memory = state.resumes_after_memory + (cause.rank in state.out_of_memory)
+    if after_memory > MOST_RESUMES_AFTER_MEMORY:
+        if state.restarts_left > 0:
+            return _restart(state, at)
+        return _finish(state, failed(state.exits, more="it was killed for memory before, and once more is not tried"))
+    state = replace(state, deaths_at_step=deaths, resumes_after_memory=after_memory)
+    return _restart(state, at, costs=0, resume=Resume(step, cause, max(state.step_count, step)))
+
+
+def _restart(
+    state: JobState, at: float, *, costs: int = 1, resume: Resume | None = None, more: str = ""
+) -> tuple[JobState, tuple[Action, ...]]:
+    """Start another attempt. `costs`: restarts that it uses up; `more`: what is said behind the reason."""
+    reason = state.hung or (f"host {state.lost[0]} was lost" if state.lost else failed(state.exits, more=more).reason)
     state = replace(
         state,
         phase=JobPhase.WAITING,
         attempt=state.attempt + 1,
-        restarts_left=state.restarts_left - 1,
+        restarts_left=state.restarts_left - costs,
+        resume=resume,
+        resume_placements=() if resume is None else state.placements,
+        deaths_at_step=0 if resume is None else state.deaths_at_step,
         placements=(),
         waiting_since=at,
         next_notice=at + FIRST_NOTICE_SECONDS,
     )
-    said = ReportRestart(state.attempt, state.restarts_left, reason)
+    said = ReportRestart(state.attempt, state.restarts_left, reason, resume)
     state, actions = _advance(state, at)
     return state, (said, *actions)
 

@@ -1,0 +1,115 @@
+"""Holds the state buffers of this host's ranks over all attempts of a job, so that the state of a killed rank is not lost with it."""
+
+import os
+
+from paceline.recording import state_buffer
+from paceline.recording.state_buffer import HEADER_BYTES, SIZE_BYTES, Keeping, KeptSlot, StateHeader, new_buffer
+
+# The largest number that the messages between agents carry. A cell has one bit more.
+_MOST = (1 << 63) - 1
+_BLOCK_BYTES = 512
+
+
+class StateHolder:
+    """One state buffer for each local rank of this host."""
+
+    def __init__(self, ranks: int) -> None:
+        """`ranks`: number of ranks of this host.
+
+        Raises:  OSError: the system has no such memory, or no descriptor is left
+        """
+        self._headers: list[StateHeader] = []
+        try:
+            for _ in range(ranks):
+                self._headers.append(StateHeader(new_buffer()))
+        except OSError:
+            self.close()
+            raise
+
+    def descriptor(self, local_rank: int) -> int:
+        """The descriptor of a rank's buffer. It stays the holder's, and closes in every program that this process starts."""
+        return self._headers[local_rank].descriptor
+
+    def begin_attempt(self, resume_step: int | None, room_bytes: int) -> None:
+        """Write what the ranks of the next attempt need to know. No rank may be alive.
+
+        `room_bytes`: memory that each rank may take for its state.
+
+        Holds:   without `resume_step`, no state of an attempt before is kept
+        Raises:  OSError: memory cannot be given back; LookupError: a rank has not kept `resume_step`
+        """
+        for header in self._headers:
+            if resume_step is not None and header.slot_of(resume_step) is None:
+                raise LookupError(f"a rank of this host has not kept step {resume_step}")
+        for header in self._headers:
+            cells = header.cells
+            for slot in (state_buffer.Cell.STEP_0, state_buffer.Cell.STEP_1):
+                # A state that is newer belongs to an attempt that other ranks do not go on from.
+                if resume_step is None or cells[slot] > resume_step:
+                    cells[slot] = 0
+            if resume_step is None:
+                os.ftruncate(header.descriptor, HEADER_BYTES)
+                os.ftruncate(header.descriptor, SIZE_BYTES)
+            cells[state_buffer.Cell.RESUME_STEP] = cells[state_buffer.Cell.STEP_COUNT] = resume_step or 0
+            cells[state_buffer.Cell.ROOM_BYTES] = max(0, room_bytes)
+            cells[state_buffer.Cell.KEEPING] = Keeping.NOT_YET
+            cells[state_buffer.Cell.RESUMED_NS] = 0
+
+    def held_bytes(self) -> int:
+        """Memory that all buffers take now."""
+        return sum(os.fstat(header.descriptor).st_blocks * _BLOCK_BYTES for header in self._headers)
+
+    def kept(self, first_rank: int) -> dict[int, list[int]] | None:
+        """Global rank -> the steps whose state is kept, the newest first; None: a rank has refused to keep its state.
+
+        A state whose plain values do not match their checksum is not kept. No rank may be alive.
+        """
+        if self.refused():
+            return None
+        found = {}
+        for rank, header in enumerate(self._headers, first_rank):
+            found[rank] = [slot.step for slot in header.slots() if _is_whole(header, slot)]
+        return found
+
+    def refused(self) -> bool:
+        """Whether a rank has said in this attempt that its state cannot be kept."""
+        return any(header.cells[state_buffer.Cell.KEEPING] == Keeping.REFUSED for header in self._headers)
+
+    def stopped(self, local_rank: int) -> bool:
+        """Whether the rank stopped because what it found is not what was kept."""
+        return self._headers[local_rank].cells[state_buffer.Cell.KEEPING] == Keeping.STOPPED
+
+    def step_count(self) -> int:
+        """The greatest number of steps that a rank has made, those before a resume included."""
+        return min(_MOST, max((header.cells[state_buffer.Cell.STEP_COUNT] for header in self._headers), default=0))
+
+    def first_step_ns(self, resume_step: int) -> int | None:
+        """When the last rank had made its first step after the resume, in Unix ns; None: a rank has not made it yet."""
+        ends = [_first_step_ns(header.cells, resume_step) for header in self._headers]
+        known = [end for end in ends if end is not None]
+        return max(known, default=0) if len(known) == len(ends) else None
+
+    def close(self) -> None:
+        """Give up the buffers. Their memory is free when no rank has them any more."""
+        for header in self._headers:
+            os.close(header.descriptor)
+        self._headers = []
+
+
+def _is_whole(header: StateHeader, slot: KeptSlot) -> bool:
+    # The rank wrote these numbers, and may have overwritten them as it crashed.
+    held_bytes = os.fstat(header.descriptor).st_blocks * _BLOCK_BYTES
+    possible = slot.step <= _MOST and slot.tensor_bytes + slot.plain_bytes <= held_bytes
+    return possible and header.plain(slot) is not None
+
+
+def _first_step_ns(cells: "memoryview[int]", resume_step: int) -> int | None:
+    resumed_ns, made, last_ns = (
+        cells[state_buffer.Cell.RESUMED_NS],
+        cells[state_buffer.Cell.STEP_COUNT] - resume_step,
+        cells[state_buffer.Cell.STEP_NS],
+    )
+    if not resumed_ns or made < 1:
+        return None
+    # The cells show the last step. Where the ranks have made more than one by now, the first one ended about here.
+    return min(_MOST, resumed_ns + max(0, last_ns - resumed_ns) // made)

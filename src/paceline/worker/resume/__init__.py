@@ -1,0 +1,56 @@
+"""Keeps the training state of a rank outside of it, and puts it back in a new process. Only a job with `--resume auto` loads this package.
+
+session.py           at the head of the training loop: keep the state, or put it back
+loops.py             the loops of the script, and how far each is
+loaders.py           the positions of data loaders' iterators, and the random numbers of their workers
+frames.py            the user's frames and modules, and the variables that are kept
+liveness.py          which variables may still be read
+insert.py            puts `loop` around what each `for` of the user's files runs over
+object_graph.py      objects as plain data, and back into the objects of a new process; kinds.py lists the kinds of objects
+buckets.py           the order in which DistributedDataParallel adds gradients
+random_state.py      the global generators of random numbers
+batches.py           a checksum of the next batch
+frequency.py         how often the state is kept
+slots.py             writes and reads the state buffer
+"""
+
+from __future__ import annotations
+
+import builtins
+import fcntl
+import os
+import sys
+from collections.abc import Iterable
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .session import Session
+
+VARIABLE = "PACELINE_STATE_FD"
+_session: Session | None = None
+
+
+def begin(torch: Any = None) -> None:
+    """Begin to keep the state of this process, if the agent gave it a state buffer. torch has been imported."""
+    global _session
+    number = os.environ.pop(VARIABLE, "")
+    if not number.isdigit():
+        return
+    from .session import Session
+
+    descriptor = int(number)
+    fcntl.fcntl(descriptor, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
+    _session = Session(descriptor)
+    builtins.__paceline_loop__ = loop  # type: ignore[attr-defined]
+    _session.begin()
+
+
+def loop(line: int, source: Iterable[Any], frame: FrameType | None = None) -> Iterable[Any]:
+    """What a `for` of the user runs over: the same items, followed. `frame`: of the `for`; None: the caller's."""
+    # torch.compile traces this function, and finds nothing in it.
+    if sys.modules["torch"].compiler.is_compiling():
+        return source
+    if _session is None or not _session.follows():
+        return source
+    return _session.loops.follow(line, source, frame or sys._getframe(1))

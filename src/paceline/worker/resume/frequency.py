@@ -1,0 +1,104 @@
+"""How often the state is kept: at each step if that costs at most 2 % of a step, else at each n-th."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import sys
+from typing import Any
+
+from ...recording.state_buffer import Cell
+from .object_graph import CannotKeep
+
+_MOST_FRACTION = 0.02
+# Making steps again after a restart takes at most so long, if keeping costs at most this fraction.
+_AGAIN_SECONDS = 0.25
+_MOST_FRACTION_FOR_LESS_AGAIN = 0.05
+# Rank 0 decides after these heads of a process, and all ranks read it one head later.
+_DECIDED_AT = (20, 100, 1000)
+_DECIDED_EVERY = 5000
+_SAMPLES = 64
+
+
+class Frequency:
+    """Decides in rank 0, and tells the other ranks through the store of the process group."""
+
+    def __init__(self, cells: Any) -> None:
+        self._cells = cells
+        self._every = 1
+        self._heads = 0
+        self._last_ns = 0
+        self._kept_last = False
+        self._costs: list[int] = []
+        self._steps: list[int] = []
+        self._cells[Cell.EVERY] = 1
+
+    def is_due(self, number: int, now_ns: int) -> bool:
+        """Whether the state is kept at this head. `number`: of the head since the job began.
+
+        Raises:  CannotKeep: the ranks do not make their steps together
+        """
+        self._heads += 1
+        if self._last_ns:
+            self._steps.append(now_ns - self._last_ns)
+        self._last_ns = now_ns
+        self._decide()
+        return number % self._every == 0
+
+    def kept(self, began_ns: int, ended_ns: int) -> None:
+        """The state was kept."""
+        self._costs.append(ended_ns - began_ns)
+        # The next step begins now.
+        self._last_ns = ended_ns
+        del self._costs[:-_SAMPLES], self._steps[:-_SAMPLES]
+
+    def _decide(self) -> None:
+        if _is_decided_at(self._heads) and _rank() == 0 and self._costs and self._steps:
+            self._cells[Cell.KEEP_NS] = cost = int(statistics.median(self._costs))
+            self._cells[Cell.STEP_MEDIAN_NS] = step = int(statistics.median(self._steps))
+            store = _store()
+            if store is None:
+                self._take(every(cost, step))
+            else:
+                store.set(self._key(self._heads), str(every(cost, step)))
+        elif _is_decided_at(self._heads - 1) and (store := _store()) is not None:
+            key = self._key(self._heads - 1)
+            # A rank that is behind would wait for a long time.
+            if not store.check([key]):
+                raise CannotKeep("the ranks do not make their steps together")
+            self._take(int(store.get(key)))
+
+    def _take(self, number: int) -> None:
+        self._every = self._cells[Cell.EVERY] = number
+
+    @staticmethod
+    def _key(heads: int) -> str:
+        return f"paceline/resume/{os.environ.get('PACELINE_ATTEMPT', '0')}/{heads}"
+
+
+def every(cost_ns: int, step_ns: int) -> int:
+    """At each how many-th step the state is kept.
+
+    Holds:   every(2, 100) == 1; every(10, 100) == 5 for steps of a minute
+    """
+    if step_ns <= 0 or cost_ns <= _MOST_FRACTION * step_ns:
+        return 1
+    cheap = math.ceil(cost_ns / (_MOST_FRACTION * step_ns))
+    soon = max(1, int(_AGAIN_SECONDS * 1e9 / step_ns))
+    return soon if soon < cheap and cost_ns <= _MOST_FRACTION_FOR_LESS_AGAIN * step_ns * soon else cheap
+
+
+def _is_decided_at(heads: int) -> bool:
+    return heads in _DECIDED_AT or (heads > 0 and heads % _DECIDED_EVERY == 0)
+
+
+def _rank() -> int:
+    return int(os.environ.get("RANK", "0"))
+
+
+def _store() -> Any:
+    distributed = sys.modules.get("torch.distributed.distributed_c10d")
+    if distributed is None or not distributed.is_initialized() or distributed.get_world_size() == 1:
+        return None
+    return distributed._get_default_store()

@@ -1,0 +1,79 @@
+"""Kinds of objects of other libraries: those with a state_dict are kept by it, others are left as the script makes them again.
+
+An object that is left must not change while the script trains, or the script would go on with another one. So its plain attributes are
+compared from step to step. Some objects change and decide on nothing: progress bars, writers, loggers.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from .object_graph import LEFT, MISSING, PLAIN_TYPES, CannotKeep, CannotPutBack, Capture, Kind, Restore
+
+_DECIDE_NOTHING = (
+    "_io", "_thread", "_weakref", "_contextvars", "_queue", "asyncio", "concurrent", "ctypes", "io", "logging", "mmap", "multiprocessing",
+    "queue", "re", "select", "selectors", "socket", "ssl", "subprocess", "tempfile", "threading", "weakref", "contextlib", "time",
+    "torch.autograd", "torch.cuda", "torch.distributed", "torch._C", "torch.profiler", "torch.utils.tensorboard", "torch._dynamo",
+    "tensorboard", "tensorboardX", "tqdm", "wandb", "mlflow", "rich", "clearml", "comet_ml", "neptune", "aim", "matplotlib", "PIL",
+    "pandas", "pyarrow", "prometheus_client", "psutil",
+)  # fmt: skip
+
+
+class StatefulKind(Kind):
+    """An object with state_dict and load_state_dict. Payload: the state_dict."""
+
+    code = "stateful"
+
+    def keep(self, capture: Capture, thing: Any) -> Any:
+        state = thing.state_dict()
+        # The dict is new at each call, and its id must stay its own until the walk is over.
+        return [capture.value(state)]
+
+    def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
+        if live is MISSING:
+            raise CannotPutBack(f"the script has not made `{restore.place}` again")
+        live.load_state_dict(restore.thing(payload[0]))
+        return live
+
+
+class LibraryKind(Kind):
+    """Any other object of a library. It is left alone."""
+
+    code = "library"
+
+    def keep(self, capture: Capture, thing: Any) -> Any:
+        if not type(thing).__module__.startswith(_DECIDE_NOTHING):
+            capture.context.libraries.compare(thing, capture.place)
+        return LEFT
+
+    def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
+        raise NotImplementedError
+
+
+class Watched:
+    """Objects of libraries that are left alone, and their plain attributes when they were first seen."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, tuple[Any, dict[str, Any]]] = {}
+
+    def compare(self, thing: Any, place: str) -> None:
+        """Remember an object, or see whether it has changed.
+
+        Raises:  CannotKeep: it has
+        """
+        attributes = getattr(thing, "__dict__", None)
+        if attributes is None:
+            return
+        plain = {name: value for name, value in attributes.items() if type(value) in PLAIN_TYPES}
+        known = self._first.get(id(thing))
+        if known is None or known[0]() is not thing:
+            try:
+                self._first[id(thing)] = (weakref.ref(thing), plain)
+            except TypeError:
+                pass
+        elif known[1] != plain:
+            changed = next(name for name in plain.keys() | known[1].keys() if plain.get(name) != known[1].get(name))
+            raise CannotKeep(
+                f"`{place}` ({type(thing).__module__}.{type(thing).__qualname__}) changes: its `{changed}`"
+            )

@@ -1,0 +1,217 @@
+"""The loops of the script that are being run, and how far each is. `loop` stands around what a `for` of the user runs over."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from time import monotonic_ns
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any
+
+from . import random_state
+from .object_graph import PLAIN_TYPES, CannotPutBack
+
+if TYPE_CHECKING:
+    from .session import Session
+
+# Place of a loop: its file and function, its line.
+Place = tuple[str, str, int]
+# A loop at which no step was ever made is no longer followed after it came to its end so often.
+_TIMES_WITHOUT_STEP = 3
+_LONG_ITEM_NS = 1_000_000
+
+
+class Loop:
+    """One loop that is being run."""
+
+    __slots__ = (
+        "began_with",
+        "code",
+        "entered",
+        "frame_id",
+        "item",
+        "made",
+        "ordinal",
+        "place",
+        "random",
+        "stepped",
+        "steps_here",
+        "taken",
+    )
+
+    def __init__(self, place: Place, frame: FrameType, ordinal: int, began_with: Any) -> None:
+        self.place = place
+        self.code = frame.f_code
+        # The frame itself would keep the script's objects alive.
+        self.frame_id = id(frame)
+        # How often the place was reached before, since the loop around it took its item.
+        self.ordinal = ordinal
+        # Of a range: its start, stop and step.
+        self.began_with = began_with
+        self.taken = 0
+        # The item at which it is, if that is a plain value.
+        self.item: Any = None
+        # Random numbers right after it took its item.
+        self.random: Any = None
+        # An optimizer stepped in it, in no loop inside it / in it or in a loop inside it.
+        self.steps_here = False
+        self.stepped = False
+        # Since it took its item: how often each place was reached, how many iterators of loaders were made.
+        self.entered: dict[Place, int] = {}
+        self.made = 0
+
+    def cursor(self) -> tuple[Any, ...]:
+        """Where it is, as plain values."""
+        return self.place, self.ordinal, self.taken, self.item, self.began_with, self.random
+
+
+class Loops:
+    """The loops that are being run, the outermost first, and those that must be reached again."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.running: list[Loop] = []
+        # Of the script outside of all loops: as in a Loop.
+        self._entered: dict[Place, int] = {}
+        self._made = 0
+        # Cursors of the saved state that have not been reached yet.
+        self.ahead: list[tuple[Any, ...]] = []
+        self._reached: list[Loop] = []
+        # Code -> line -> how often a loop ended without a step.
+        self._idle: dict[CodeType, dict[int, int]] = {}
+
+    def follow(self, line: int, source: Iterable[Any], frame: FrameType) -> Iterable[Any]:
+        """The items of `source`, followed; `source` itself if this loop has no steps."""
+        if self._idle and self._idle.get(frame.f_code, {}).get(line, 0) >= _TIMES_WITHOUT_STEP and not self.ahead:
+            return source
+        chain = self.around(frame)
+        entered = chain[-1].entered if chain else self._entered
+        place = (frame.f_code.co_filename, frame.f_code.co_qualname, line)
+        ordinal = entered[place] = entered.get(place, -1) + 1
+        began_with = (source.start, source.stop, source.step) if type(source) is range else None
+        loop = Loop(place, frame, ordinal, began_with)
+        cursor = self._cursor_of(loop, chain)
+        if cursor is not None and cursor[4] is not None:
+            # The script may have begun elsewhere, at a checkpoint of its own.
+            source, loop.began_with = range(*cursor[4]), cursor[4]
+        return self._items(loop, iter(source), cursor)
+
+    def around(self, frame: FrameType | None) -> list[Loop]:
+        """The running loops around a frame, the outermost first."""
+        if not self.running:
+            return []
+        frames = set()
+        while frame is not None:
+            frames.add(id(frame))
+            frame = frame.f_back
+        return [loop for loop in self.running if loop.frame_id in frames]
+
+    def key_of_iterator(self, frame: FrameType | None) -> tuple[int, int]:
+        """Names an iterator of a loader that is made now: how many loops are around, and the how many-th it is since the innermost took
+        its item."""
+        chain = self.around(frame)
+        if not chain:
+            self._made += 1
+            return 0, self._made
+        chain[-1].made += 1
+        return len(chain), chain[-1].made
+
+    def step_made(self, frame: FrameType | None) -> None:
+        """An optimizer stepped below this frame."""
+        chain = self.around(frame)
+        for loop in chain:
+            loop.stepped = True
+        if chain:
+            chain[-1].steps_here = True
+        if self._idle:
+            while frame is not None:
+                self._idle.pop(frame.f_code, None)
+                frame = frame.f_back
+
+    def is_head(self, loop: Loop, frame: FrameType | None) -> bool:
+        """Whether the next item of this loop begins a new step of the training: no loop around it makes steps itself."""
+        if not loop.steps_here:
+            return False
+        return next(one for one in self.around(frame) if one.steps_here) is loop
+
+    def _items(self, loop: Loop, iterator: Iterator[Any], cursor: tuple[Any, ...] | None) -> Iterator[Any]:
+        session = self._session
+        taken_ns = 0
+        self.running.append(loop)
+        try:
+            if cursor is not None:
+                first = self._go_to(loop, iterator, cursor)
+                if first is not _NOTHING:
+                    yield first
+            while True:
+                if session.stepped:
+                    session.before_item(loop, sys._getframe(1))
+                try:
+                    item = next(iterator)
+                except StopIteration:
+                    break
+                loop.taken += 1
+                if loop.entered:
+                    loop.entered.clear()
+                loop.made = 0
+                if type(item) in PLAIN_TYPES:
+                    loop.item = item
+                if not loop.steps_here:
+                    # Taking them costs more than a short item.
+                    now_ns = monotonic_ns()
+                    if loop.taken == 1 or now_ns - taken_ns > _LONG_ITEM_NS:
+                        loop.random = random_state.kept()
+                    taken_ns = now_ns
+                if session.batch_is_due:
+                    session.take_batch(item)
+                yield item
+            if not loop.stepped:
+                idle = self._idle.setdefault(loop.code, {})
+                idle[loop.place[2]] = idle.get(loop.place[2], 0) + 1
+        except CannotPutBack as error:
+            session.cannot_put_back(error)
+        finally:
+            self.running.remove(loop)
+
+    def _cursor_of(self, loop: Loop, chain: list[Loop]) -> tuple[Any, ...] | None:
+        if not self.ahead or chain != self._reached:
+            return None
+        place, ordinal, *_ = self.ahead[0]
+        if (place, ordinal) != (loop.place, loop.ordinal):
+            return None
+        self._reached.append(loop)
+        return self.ahead.pop(0)
+
+    def _go_to(self, loop: Loop, iterator: Iterator[Any], cursor: tuple[Any, ...]) -> Any:
+        """Pass over what was done. Returns the item at which the loop is, or _NOTHING if the next one is to be taken."""
+        _, _, taken, item, _, random = cursor
+        is_head = not self.ahead and self._session.head_is_loop
+        loop.taken, loop.item, loop.random = taken, item, random
+        loop.stepped = True
+        self._session.loaders.passing = True
+        try:
+            last = _NOTHING
+            for _ in range(taken if is_head else taken - 1):
+                last = next(iterator)
+        except StopIteration:
+            raise CannotPutBack(
+                f"{loop.place[0]}:{loop.place[2]}: the loop has fewer items than the {taken} it had"
+            ) from None
+        finally:
+            self._session.loaders.passing = False
+        if not is_head:
+            last = next(iterator)
+        if type(item) in PLAIN_TYPES and item is not None and last is not _NOTHING and last != item:
+            raise CannotPutBack(
+                f"{loop.place[0]}:{loop.place[2]}: item {taken} of the loop is {last!r}, and was {item!r}"
+            )
+        if is_head:
+            loop.steps_here = True
+            self._session.put_back(sys._getframe(2))
+            return _NOTHING
+        if random is not None:
+            random_state.put_back(random)
+        return last
+
+
+_NOTHING: Any = object()

@@ -1,0 +1,165 @@
+"""The objects of a training script as plain data, and back into the objects that the script has made again.
+
+`Capture` walks from variables through containers, models, optimizers and the user's own objects. Each mutable object becomes one node, so
+two names of one dict stay two names of one dict. `Restore` walks the nodes beside the objects of a new process: an object at the same place
+is filled in place, because others may hold it; one that is not there is made. What a node holds is written by its kind (kinds.py).
+
+A value in a node is a plain value itself, a reference `(number,)` to a node, or `()`: an object that is left as the script makes it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .kinds import Context
+
+Value = Any
+Node = tuple[str, Any]
+LEFT: Value = ()
+MISSING: Any = object()
+PLAIN_TYPES = frozenset({type(None), bool, int, float, complex, str, bytes})
+_MOST_NODES = 1_000_000
+
+
+class CannotKeep(Exception):
+    """An object has a state that cannot be kept. The text names it."""
+
+
+class CannotPutBack(Exception):
+    """A saved state does not fit the objects that the script has made. The text says where."""
+
+
+class Kind:
+    """One kind of object: how it becomes plain data, and how that becomes an object again."""
+
+    code = ""
+
+    def keep(self, capture: Capture, thing: Any) -> Any:
+        """The payload of a node.
+
+        Raises:  CannotKeep
+        """
+        raise NotImplementedError
+
+    def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
+        """The object of a node. `live`: the object at its place in this process, or MISSING. A mutable object is bound before its parts.
+
+        Raises:  CannotPutBack
+        """
+        raise NotImplementedError
+
+
+class Capture:
+    """One walk. `tensors`: what must be copied, in the order in which nodes refer to them; `described`: dtype and shape of each."""
+
+    __slots__ = ("_held", "_kinds", "_numbers", "context", "described", "nodes", "place", "tensors")
+
+    def __init__(self, context: Context) -> None:
+        self.nodes: list[Node | None] = []
+        self.tensors: list[Any] = []
+        self.described: list[tuple[str, tuple[int, ...]]] = []
+        self.context = context
+        # The variable that is being walked, for messages.
+        self.place = ""
+        self._numbers: dict[int, Value] = {}
+        # Ids are only unique while the objects live.
+        self._held: list[Any] = []
+        self._kinds = context.kinds
+
+    def value(self, thing: Any) -> Value:
+        """The value that stands for an object."""
+        own_type = type(thing)
+        if own_type in PLAIN_TYPES:
+            return thing
+        reference = self._numbers.get(id(thing))
+        if reference is not None:
+            return reference
+        try:
+            kind = self._kinds[own_type]
+        except KeyError:
+            kind = self._kinds[own_type] = self.context.kind_of(own_type)
+        if kind is None:
+            return LEFT
+        number = len(self.nodes)
+        if number > _MOST_NODES:
+            raise CannotKeep(f"`{self.place}` holds more than {_MOST_NODES} objects")
+        reference = self._numbers[id(thing)] = (number,)
+        self._held.append(thing)
+        self.nodes.append(None)
+        payload = kind.keep(self, thing)
+        if payload is LEFT:
+            self._numbers[id(thing)] = LEFT
+            return LEFT
+        self.nodes[number] = (kind.code, payload)
+        return reference
+
+    def copied(self, tensor: Any, dtype: str, shape: tuple[int, ...]) -> int:
+        """Note that a tensor must be copied, and return its number."""
+        self.tensors.append(tensor)
+        self.described.append((dtype, shape))
+        return len(self.tensors) - 1
+
+    def has(self, thing: Any) -> bool:
+        """Whether the walk has met this object."""
+        return id(thing) in self._numbers
+
+    def variables(self, space: dict[str, Any], names: frozenset[str] | None = None) -> dict[str, Value]:
+        """The values of variables. `names`: those to keep; None: all."""
+        kept: dict[str, Value] = {}
+        for name, thing in space.items():
+            if names is None or name in names:
+                self.place = name
+                kept[name] = self.value(thing)
+        return kept
+
+
+class Restore:
+    """Puts nodes back. The caller copies the tensors afterwards, all at once."""
+
+    __slots__ = ("_kinds", "_made", "context", "copies", "nodes", "place")
+
+    def __init__(self, nodes: list[Node | None], context: Context) -> None:
+        self.nodes = nodes
+        self.context = context
+        self.place = ""
+        # (tensor of this process, number of the kept tensor)
+        self.copies: list[tuple[Any, int]] = []
+        self._made: dict[int, Any] = {}
+        self._kinds = context.kinds_by_code
+
+    def thing(self, value: Value, live: Any = MISSING) -> Any:
+        """The object of a value. `live`: the object at its place in this process.
+
+        Raises:  CannotPutBack: it is neither there nor can it be made
+        """
+        if type(value) is not tuple:
+            return value
+        number = value[0] if value else -1
+        if number in self._made:
+            return self._made[number]
+        node = self.nodes[number] if value else None
+        if node is None:
+            if live is MISSING:
+                raise CannotPutBack(f"`{self.place}` was made in the training loop, and cannot be made again here")
+            return live
+        code, payload = node
+        made = self._kinds[code].put(self, number, payload, live)
+        self._made[number] = made
+        return made
+
+    def made(self) -> list[Any]:
+        """What has been put back so far."""
+        return list(self._made.values())
+
+    def bind(self, number: int, made: Any) -> None:
+        """Say which object a node is before its parts are put back, which may refer to it."""
+        self._made[number] = made
+
+    def variables(self, kept: dict[str, Value], space: dict[str, Any]) -> dict[str, Any]:
+        """The variables as they were. `space`: as they are in this process."""
+        found: dict[str, Any] = {}
+        for name, value in kept.items():
+            self.place = name
+            found[name] = self.thing(value, space.get(name, MISSING))
+        return found

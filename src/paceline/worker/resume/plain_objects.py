@@ -1,0 +1,281 @@
+"""Kinds of the user's own objects: instances, closures, bound methods, named functions and classes, enums, iterators of Python."""
+
+import collections
+import enum
+import functools
+import importlib
+import sys
+import types
+from typing import Any
+
+from .object_graph import LEFT, MISSING, CannotKeep, CannotPutBack, Capture, Kind, Restore, Value
+
+# Copying these is what `copy.copy` does; they never change.
+_IMMUTABLE = frozenset({
+    "datetime.date", "datetime.datetime", "datetime.time", "datetime.timedelta", "datetime.timezone", "decimal.Decimal",
+    "fractions.Fraction", "pathlib.PosixPath", "pathlib._local.PosixPath", "uuid.UUID", "torch.device", "torch.dtype",
+    "builtins.range", "builtins.slice", "builtins.ellipsis",
+})  # fmt: skip
+
+
+class Names:
+    """Names of classes and functions, and what has such a name."""
+
+    def name_of(self, thing: Any) -> str:
+        """Module and qualified name."""
+        return f"{thing.__module__}:{thing.__qualname__}"
+
+    def leads_to(self, thing: Any) -> bool:
+        """Whether the name of a function or class leads back to it."""
+        try:
+            return _named(self.name_of(thing)) is thing
+        except (AttributeError, ImportError):
+            return False
+
+    def thing(self, name: str, place: str) -> Any:
+        """The class or function of this name.
+
+        Raises:  CannotPutBack
+        """
+        try:
+            return _named(name)
+        except (AttributeError, ImportError) as error:
+            raise CannotPutBack(f"`{place}` needs {name.replace(':', '.')}: {error}") from None
+
+
+class InstanceKind(Kind):
+    """An instance of a class of the user. Payload: class, attributes, items if it is a container too."""
+
+    code = "instance"
+
+    def keep(self, capture: Capture, thing: Any) -> Any:
+        attributes = {name: capture.value(value) for name, value in _attributes_of(thing).items()}
+        items: list[Value] | None = None
+        if isinstance(thing, dict):
+            items = [capture.value(part) for item in thing.items() for part in item]
+        elif isinstance(thing, list | set | collections.deque):
+            items = [capture.value(item) for item in thing]
+        return [capture.context.names.name_of(type(thing)), attributes, items]
+
+    def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
+        name, kept, items = payload
+        if live is MISSING or f"{type(live).__module__}:{type(live).__qualname__}" != name:
+            own_type = restore.context.names.thing(name, restore.place)
+            live = own_type.__new__(own_type)
+        restore.bind(number, live)
+        before = _attributes_of(live)
+        for name in before.keys() - kept.keys():
+            object.__delattr__(live, name)
+        for name, value in kept.items():
+            made = restore.thing(value, before.get(name, MISSING))
+            # A frozen dataclass refuses the ordinary way.
+            if name not in before or before[name] is not made:
+                object.__setattr__(live, name, made)
+        if items is not None:
+            _put_items(restore, live, items)
+        return live
+
+
+class ClassKind(Kind):
+    """A class of the user. Payload: its name, its attributes that are values."""
+
+    code = "class"
+
+    def keep(self, capture: Capture, thing: Any) -> Any:
+        attributes = {
+            name: capture.value(value)
+            for name, value in vars(thing).items()
+            if not name.startswith("__") and not _is_part_of_a_class(value)
+        }
+        named = capture.context.names.leads_to(thing)
+        return [capture.context.names.name_of(thing) if named else "", attributes] if named or attributes else LEFT
+
+    def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
+        name, kept = payload
+        found = restore.context.names.thing(name, restore.place) if name else live
+        if found is MISSING:
+            raise CannotPutBack(f"the script has not made the class `{restore.place}` again")
+        restore.bind(number, found)
+        for attribute, value in kept.items():
+            before = vars(found).get(attribute, MISSING)
+            made = restore.thing(value, before)
+            if made is not before:
+                setattr(found, attribute, made)
+        return found
+
+
+class FunctionKind(Kind):
+    """A function. Payload: its name where that leads to it, the variables it shares with the function around it, its attributes.
+
+    Of a function of a library only the name.
+    """
+
+    code = "function"
+
+    def keep(self, capture: Capture, thing: Any) -> Any:
+        named = capture.context.names.leads_to(thing)
+        if not capture.context.is_users_function(thing):
+            return [capture.context.names.name_of(thing), None, {}] if named else LEFT
+        cells = [[_filled(cell), capture.value(_content(cell))] for cell in thing.__closure__ or ()]
+        attributes = {name: capture.value(value) for name, value in vars(thing).items()}
+        return [capture.context.names.name_of(thing) if named else "", cells, attributes]
+
+    def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
+        name, cells, attributes = payload
+        found = restore.context.names.thing(name, restore.place) if name else live
+        if not isinstance(found, types.FunctionType):
+            raise CannotPutBack(f"the script has not made the function `{restore.place}` again")
+        restore.bind(number, found)
+        if cells is None:
+            return found
+        if len(found.__closure__ or ()) != len(cells):
+            raise CannotPutBack(f"the function `{restore.place}` is another one than before")
+        for cell, (was_filled, value) in zip(found.__closure__ or (), cells, strict=True):
+            if was_filled:
+                cell.cell_contents = restore.thing(value, _content(cell) if _filled(cell) else MISSING)
+        for attribute, value in attributes.items():
+            vars(found)[attribute] = restore.thing(value, vars(found).get(attribute, MISSING))
+        return found
+
+
+class MethodKind(Kind):
+    """A bound method. Payload: its object and its name."""
+
+    code = "method"
+
+    def keep(self, capture: Capture, thing: Any) -> Any:
+        owner = capture.value(thing.__self__)
+        return LEFT if owner is LEFT else [owner, thing.__name__]
+
+    def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
+        owner = restore.thing(payload[0], getattr(live, "__self__", MISSING))
+        if live is not MISSING and getattr(live, "__self__", None) is owner and live.__name__ == payload[1]:
+            return live
+        return getattr(owner, payload[1])
+
+
+class PartialKind(Kind):
+    """A functools.partial. Payload: function, arguments, keywords."""
+
+    code = "partial"
+
+    def keep(self, capture: Capture, thing: Any) -> Any:
+        return [capture.value(thing.func), capture.value(thing.args), capture.value(thing.keywords)]
+
+    def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
+        there = live if isinstance(live, functools.partial) else None
+        function = restore.thing(payload[0], there.func if there else MISSING)
+        arguments = restore.thing(payload[1], there.args if there else MISSING)
+        keywords = restore.thing(payload[2], there.keywords if there else MISSING)
+        if there and there.func is function and there.args is arguments:
+            return there
+        return functools.partial(function, *arguments, **keywords)
+
+
+class EnumKind(Kind):
+    """A member of an enum. Payload: class and name."""
+
+    code = "enum"
+
+    def keep(self, capture: Capture, thing: Any) -> Any:
+        return [capture.context.names.name_of(type(thing)), thing._name_]
+
+    def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
+        return restore.context.names.thing(payload[0], restore.place)[payload[1]]
+
+
+class ModuleOfPythonKind(Kind):
+    """A module. Payload: its name. Its variables are walked from elsewhere."""
+
+    code = "python module"
+
+    def keep(self, capture: Capture, thing: Any) -> Any:
+        return thing.__name__
+
+    def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
+        return sys.modules.get(payload, live)
+
+
+class ReducedKind(Kind):
+    """A value that never changes, or an iterator of Python, by what pickle would call. Payload: function, arguments, state."""
+
+    code = "reduced"
+
+    def keep(self, capture: Capture, thing: Any) -> Any:
+        try:
+            reduced = thing.__reduce__() if not hasattr(thing, "__reduce_ex__") else thing.__reduce_ex__(2)
+        except TypeError as error:
+            raise CannotKeep(f"`{capture.place}` is a {type(thing).__name__}: {error}") from None
+        if isinstance(reduced, str):
+            # torch.float32 and its like: a name in a module.
+            return [f"{type(thing).__module__}:{reduced}", None, None]
+        function, arguments, *rest = reduced
+        values = [capture.value(argument) for argument in arguments]
+        state = capture.value(rest[0]) if rest and rest[0] is not None else None
+        return [capture.context.names.name_of(function), values, state]
+
+    def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
+        name, values, state = payload
+        function = restore.context.names.thing(name, restore.place)
+        if values is None:
+            return function
+        made = function(*(restore.thing(value) for value in values))
+        if state is not None:
+            made.__setstate__(restore.thing(state))
+        return made
+
+
+def is_immutable(own_type: type) -> bool:
+    """Whether the instances of a type of the standard library never change."""
+    return f"{own_type.__module__}.{own_type.__qualname__}" in _IMMUTABLE
+
+
+def _put_items(restore: Restore, live: Any, items: list[Value]) -> None:
+    # Python's own methods, because the user's may do more.
+    if isinstance(live, dict):
+        before = dict(live)
+        dict.clear(live)
+        for i in range(0, len(items), 2):
+            key = restore.thing(items[i])
+            dict.__setitem__(live, key, restore.thing(items[i + 1], before.get(key, MISSING)))
+        return
+    there = list(live)
+    made = [restore.thing(value, there[i] if i < len(there) else MISSING) for i, value in enumerate(items)]
+    base: Any = next(base for base in (list, set, collections.deque) if isinstance(live, base))
+    base.clear(live)
+    (base.update if base is set else base.extend)(live, made)
+
+
+def _attributes_of(thing: Any) -> dict[str, Any]:
+    found = dict(vars(thing)) if hasattr(thing, "__dict__") else {}
+    for base in type(thing).__mro__:
+        slots = vars(base).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(thing, name):
+                found[name] = getattr(thing, name)
+    return found
+
+
+def _is_part_of_a_class(value: Any) -> bool:
+    own_type = type(value)
+    return hasattr(own_type, "__get__") or isinstance(value, type | enum.Enum)
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def _content(cell: Any) -> Any:
+    return cell.cell_contents if _filled(cell) else None
+
+
+def _named(name: str) -> Any:
+    module, _, qualified = name.partition(":")
+    found: Any = sys.modules.get(module) or importlib.import_module(module)
+    for part in qualified.split("."):
+        found = getattr(found, part)
+    return found

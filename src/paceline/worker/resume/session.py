@@ -1,0 +1,399 @@
+"""Keeping the training state of this rank, and going on from a kept one.
+
+The state is taken at the head of the training loop: where the loop around the optimizer's step takes its next item, after a step. Only
+there has everything that belongs to the step happened: the scheduler, the averages, the counters, the prints. In a new process the script
+runs again; its loops pass over what was done (loops.py), iterators of loaders are made where they were (loaders.py), and at the head the
+state is put back into the objects that the script has made.
+"""
+
+from __future__ import annotations
+
+import functools
+import marshal
+import os
+import random
+import sys
+import threading
+import time
+import weakref
+from types import FrameType
+from typing import Any, NoReturn
+
+from ...recording.state_buffer import Cell, Keeping
+from ..no_compile import left_alone_by_compile, passed_over_by_warnings
+from ..rank_recorder import this_rank
+from . import frames, random_state
+from .batches import checksum
+from .buckets import Buckets
+from .frequency import Frequency
+from .kinds import Context
+from .loaders import Loaders
+from .loops import Loop, Loops
+from .object_graph import CannotKeep, CannotPutBack, Capture, Restore
+from .slots import NoRoom, Slots
+from .tensors import dtype_of
+
+_TOPIC = "resume"
+# What ends a job whose state cannot be put back; the agent knows the reason by Cell.KEEPING.
+EXIT_CODE = 205
+# Without a head after so many steps there is no loop that can be followed.
+_STEPS_WITHOUT_HEAD = 3
+_DOCUMENT = (
+    "cursors", "head_is_loop", "head_line", "frames", "modules", "others", "loaders", "buckets", "random", "gradients", "began",
+    "nodes", "described",
+)  # fmt: skip
+
+
+class Session:
+    """The state of this process."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._pid = os.getpid()
+        self._thread = threading.get_ident()
+        self.slots = Slots(descriptor)
+        self._cells = self.slots.header.cells
+        self.loops = Loops(self)
+        self.loaders = Loaders(self)
+        self.buckets = Buckets()
+        self.context = Context(self.loaders)
+        self._modules = frames.UsersModules()
+        self._frequency = Frequency(self._cells)
+        # An optimizer has stepped since the last head.
+        self.stepped = False
+        # The next batch is to be compared, or its checksum to be kept.
+        self.batch_is_due = False
+        self.head_is_loop = True
+        self._is_on = True
+        self._heads = 0
+        self._steps_without_head = 0
+        self._slot = 0
+        self._expected_batch: int | None = None
+        self._plan: dict[str, Any] | None = None
+        self._optimizers: list[weakref.ref[Any]] = []
+        self._schedulers: list[weakref.ref[Any]] = []
+        # Random numbers with which this process began, by the module that has them.
+        self._began: dict[str, Any] = {}
+        self._began_with = b""
+        self._gradients_matter: bool | None = None
+
+    # --------------------------------------------------------------------------------------------------- beginning
+
+    def begin(self) -> None:
+        """Watch torch, which has been imported, and prepare to go on from a kept state if there is one to go on from."""
+        self._cells[Cell.PID] = self._pid
+        step = self._cells[Cell.RESUME_STEP]
+        slot = self.slots.header.slot_of(step) if step else None
+        if step:
+            plain = self.slots.header.plain(slot) if slot is not None else None
+            if plain is None:
+                self.cannot_put_back(CannotPutBack(f"the kept state of step {step} is damaged (F04)"))
+            self._plan = dict(zip(_DOCUMENT, marshal.loads(plain), strict=True))
+            self._plan["slot"] = slot
+            self._heads = step
+            self.head_is_loop = self._plan["head_is_loop"]
+            self.loops.ahead = list(self._plan["cursors"])
+            self.loaders.expect(self._plan["loaders"])
+            self.buckets.expect(self._plan["buckets"])
+            self._began = marshal.loads(self._plan["began"])
+        self._begin_with_random_numbers()
+        self._patch()
+
+    def follows(self) -> bool:
+        """Whether loops and loaders are followed in this process and thread."""
+        return self._is_on and os.getpid() == self._pid and threading.get_ident() == self._thread
+
+    def is_worker(self) -> bool:
+        """Whether this is a child of the rank that was forked while loops were followed."""
+        return self._is_on and os.getpid() != self._pid
+
+    def _begin_with_random_numbers(self) -> None:
+        torch = sys.modules["torch"]
+        if "torch" in self._began:
+            torch.set_rng_state(random_state.to_tensor(self._began["torch"]))
+            random.setstate(self._began["random"])
+        else:
+            self._began["torch"] = random_state.of_tensor(torch.get_rng_state())
+            self._began["random"] = random.getstate()
+        import numpy.random
+
+        if "numpy" in self._began:
+            random_state.put_numpy(numpy.random, self._began["numpy"])
+        else:
+            self._began["numpy"] = random_state.of_numpy(numpy.random)
+        self._began_with = marshal.dumps(self._began)
+
+    def _patch(self) -> None:
+        torch = sys.modules["torch"]
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        left_alone_by_compile(Session._after_step)
+        register_optimizer_step_post_hook(self._after_step)
+        _note_construction(torch.optim.Optimizer, self._optimizers)
+        _note_construction(torch.optim.lr_scheduler.LRScheduler, self._schedulers)
+        self.loaders.patch(sys.modules["torch.utils.data.dataloader"], sys.modules["torch.utils.data._utils.fetch"])
+        distributed = sys.modules.get("torch.nn.parallel.distributed")
+        if distributed is not None:
+            self.buckets.patch(distributed)
+
+    # ----------------------------------------------------------------------------------------------- head of the loop
+
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self.stepped or not self.follows():
+            return
+        frame = sys._getframe(1)
+        self.stepped = True
+        self.loops.step_made(frame)
+        if self._plan is None:
+            self._steps_without_head += 1
+            if self._steps_without_head > _STEPS_WITHOUT_HEAD and not self._heads:
+                self.refuse(
+                    "F11", f"no loop of your own files is around the optimizer's step ({frames.users_place(frame)})"
+                )
+
+    def before_item(self, loop: Loop, frame: FrameType) -> None:
+        """A followed loop takes its next item after a step."""
+        if self.follows() and self._plan is None and self.loops.is_head(loop, frame):
+            self._head(frame, True)
+
+    def before_batch(self, frame: FrameType | None) -> None:
+        """The script takes a batch from a loader by itself, in no loop that is followed."""
+        users = frames.users_frame(frame)
+        if users is None or not frames.is_in_call(users):
+            return
+        if self._plan is not None:
+            if not self.loops.ahead and not self.head_is_loop and self._plan["head_line"] == frames.place_of(users):
+                self.put_back(users)
+        elif self.stepped and not any(loop.steps_here for loop in self.loops.around(users)):
+            self._head(users, False)
+
+    def _head(self, frame: FrameType, is_loop: bool) -> None:
+        self.stepped = False
+        self._steps_without_head = 0
+        self._heads += 1
+        self._cells[Cell.STEP_COUNT] = self._heads
+        self._cells[Cell.STEP_NS] = time.time_ns()
+        began_ns = time.monotonic_ns()
+        try:
+            if not self._frequency.is_due(self._heads, began_ns) or not self.buckets.are_settled():
+                return
+            self._keep(frame, is_loop)
+        except (CannotKeep, NoRoom) as error:
+            self.refuse("F08" if isinstance(error, NoRoom) else "F13", str(error))
+        except Exception as error:
+            self.refuse("F13", f"{type(error).__name__}: {error}")
+            this_rank.note_failure(error, "resume")
+        self._frequency.kept(began_ns, time.monotonic_ns())
+
+    def _keep(self, frame: FrameType, is_loop: bool) -> None:
+        capture = Capture(self.context)
+        stack = frames.users_frames(frame)
+        kept_frames = [
+            (frames.name_of(one), capture.variables(one.f_locals, frames.live_names_of(one)))
+            for one in stack
+            if one.f_code.co_name != "<module>"
+        ]
+        live_of_main = next((frames.live_names_of(one) for one in stack if one.f_code.co_name == "<module>"), None)
+        modules = {
+            name: capture.variables(frames.variables_of(module), live_of_main if name == "__main__" else None)
+            for name, module in self._modules.items()
+        }
+        others = [[capture.value(one) for one in kind if not capture.has(one)] for kind in self._known_objects()]
+        gradients = self._gradients(capture)
+        chain = self.loops.around(frame)
+        document = (
+            [loop.cursor() for loop in chain],
+            is_loop,
+            frames.place_of(frame),
+            kept_frames,
+            modules,
+            others,
+            self.loaders.kept(),
+            self.buckets.kept(),
+            random_state.kept(),
+            gradients,
+            self._began_with,
+            capture.nodes,
+            capture.described,
+        )
+        self._slot = self.slots.write(self._heads, capture.tensors, capture.described, marshal.dumps(document))
+        self._cells[Cell.KEEPING] = Keeping.KEPT
+        self.batch_is_due = True
+
+    def _known_objects(self) -> list[list[Any]]:
+        return [
+            [one for found in kind if (one := found()) is not None] for kind in (self._optimizers, self._schedulers)
+        ]
+
+    def _gradients(self, capture: Capture) -> list[Any]:
+        """For each parameter among the tensors: its number, and the number of its gradient or None. Without one it is not listed."""
+        parameters = [
+            (number, tensor.grad)
+            for number, tensor in enumerate(capture.tensors)
+            if tensor.requires_grad and tensor.is_leaf and tensor.grad is not None
+        ]
+        if self._gradients_matter is False:
+            return [(number, None) for number, _ in parameters]
+        if self._gradients_matter is None:
+            self._watch_next_backward([gradient for _, gradient in parameters])
+        found = []
+        for number, gradient in parameters:
+            if gradient.layout != sys.modules["torch"].strided:
+                raise CannotKeep("a gradient is sparse")
+            found.append((number, capture.copied(gradient, dtype_of(gradient), tuple(gradient.shape))))
+        return found
+
+    def _watch_next_backward(self, gradients: list[Any]) -> None:
+        """See whether the gradients that were there at a head are still there at the next backward pass: most scripts set them to zero."""
+        torch = sys.modules["torch"]
+        optimizers = self._known_objects()[0]
+        autograd, name = torch.autograd, "_engine_run_backward"
+        own = getattr(autograd, name, None)
+        if own is None or not gradients:
+            return
+
+        def first_call(*args: Any, **kwargs: Any) -> Any:
+            if vars(autograd).get(name) is first_call:
+                setattr(autograd, name, own)
+            parameters = (
+                parameter for one in optimizers for group in one.param_groups for parameter in group["params"]
+            )
+            self._gradients_matter = any(
+                parameter.grad is not None and bool(parameter.grad.count_nonzero()) for parameter in parameters
+            )
+            return own(*args, **kwargs)
+
+        setattr(autograd, name, first_call)
+
+    # ------------------------------------------------------------------------------------------------------ next batch
+
+    def take_batch(self, batch: Any) -> None:
+        """The first item after a head: keep its checksum, or compare it with the one that was next before the restart."""
+        self.batch_is_due = False
+        try:
+            found = checksum(batch)
+        except Exception as error:
+            this_rank.note_failure(error, "resume")
+            return
+        if self._expected_batch is not None and found is not None and found != self._expected_batch:
+            self._cells[Cell.KEEPING] = Keeping.STOPPED
+            self._leave(
+                "F03",
+                f"the first batch after resuming at step {self._heads} is not the one that was next before: nothing was trained on it",
+            )
+        self._expected_batch = None
+        if found is not None and self._cells[Cell.STEP_0 + self._slot]:
+            self.slots.note_batch(self._slot, found)
+
+    # -------------------------------------------------------------------------------------------------------- put back
+
+    def put_back(self, frame: FrameType) -> None:
+        """Put the kept state into the objects that the script has made. `frame`: of the head."""
+        plan, self._plan = self._plan, None
+        assert plan is not None
+        try:
+            self._put_back(plan, frame)
+        except CannotPutBack as error:
+            self.cannot_put_back(error)
+        except Exception as error:
+            self.cannot_put_back(CannotPutBack(f"{type(error).__name__}: {error}"))
+        self._cells[Cell.STEP_COUNT] = self._heads
+        self._cells[Cell.RESUMED_NS] = time.time_ns()
+        self._cells[Cell.KEEPING] = Keeping.KEPT
+        self.batch_is_due = True
+
+    def _put_back(self, plan: dict[str, Any], frame: FrameType) -> None:
+        torch = sys.modules["torch"]
+        restore = Restore(plan["nodes"], self.context)
+        stack = [one for one in frames.users_frames(frame) if one.f_code.co_name != "<module>"]
+        if [frames.name_of(one) for one in stack] != [name for name, _ in plan["frames"]]:
+            raise CannotPutBack("the loop is reached through other functions than before")
+        found = [
+            (one, restore.variables(kept, one.f_locals)) for one, (_, kept) in zip(stack, plan["frames"], strict=True)
+        ]
+        modules = dict(self._modules.items())
+        spaces = [
+            (vars(modules[name]), restore.variables(kept, vars(modules[name])))
+            for name, kept in plan["modules"].items()
+            if name in modules
+        ]
+        for kind, kept_others in zip(self._known_objects(), plan["others"], strict=True):
+            self._put_others(restore, kind, kept_others)
+        slot = plan["slot"]
+        copies = self.slots.read(slot, plan["described"])
+        with torch.no_grad():
+            for tensor, number in restore.copies:
+                tensor.copy_(copies[number])
+            self._put_gradients(plan["gradients"], {number: tensor for tensor, number in restore.copies}, copies)
+        for one, variables in found:
+            frames.set_variables(one, variables)
+        for space, variables in spaces:
+            space.update(variables)
+        self.loaders.put_back()
+        random_state.put_back(plan["random"])
+        self._slot, self._expected_batch = slot.number, slot.batch_crc
+
+    @staticmethod
+    def _put_others(restore: Restore, live: list[Any], kept: list[Any]) -> None:
+        """Objects that no variable leads to, in the order in which they were made."""
+        there = [one for one in live if not any(one is made for made in restore.made())]
+        if len(there) != len(kept):
+            raise CannotPutBack(
+                f"the script has made {len(there)} optimizers or schedulers that no variable names, and had {len(kept)}"
+            )
+        for value, one in zip(kept, there, strict=True):
+            restore.thing(value, one)
+
+    @staticmethod
+    def _put_gradients(kept: list[Any], tensors: dict[int, Any], copies: list[Any]) -> None:
+        torch = sys.modules["torch"]
+        with_gradient = dict(kept)
+        for number, tensor in tensors.items():
+            if not (tensor.is_leaf and tensor.requires_grad):
+                continue
+            if number not in with_gradient:
+                tensor.grad = None
+                continue
+            if tensor.grad is None:
+                tensor.grad = torch.zeros_like(tensor)
+            if with_gradient[number] is not None:
+                tensor.grad.copy_(copies[with_gradient[number]])
+
+    # --------------------------------------------------------------------------------------------------------- giving up
+
+    def cannot_put_back(self, error: CannotPutBack) -> NoReturn:
+        """End this process: the job starts again without resuming."""
+        self._cells[Cell.KEEPING] = Keeping.REFUSED
+        self._leave("F05", f"the kept state cannot be put back: {error}")
+
+    def _leave(self, code: str, text: str) -> NoReturn:
+        self._say(code, text)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(EXIT_CODE)
+
+    def refuse(self, code: str, text: str) -> None:
+        """Keep nothing more; the training goes on."""
+        self._is_on = self.batch_is_due = self.stepped = False
+        self.slots.forget()
+        self._cells[Cell.KEEPING] = Keeping.REFUSED
+        self._say(code, f"no state is kept, a restart begins from the beginning: {text}")
+
+    def _say(self, code: str, text: str) -> None:
+        try:
+            if this_rank.ring is not None:
+                this_rank.calls.notice(this_rank.ring, _TOPIC, f"{text} ({code})")
+        except Exception as error:
+            this_rank.note_failure(error, "resume")
+
+
+def _note_construction(owner: Any, found: list[weakref.ref[Any]]) -> None:
+    construct = owner.__init__
+
+    @functools.wraps(construct)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        construct(self, *args, **kwargs)
+        found[:] = [one for one in found if one() is not None]
+        if all(one() is not self for one in found):
+            found.append(weakref.ref(self))
+
+    owner.__init__ = passed_over_by_warnings(__init__)
