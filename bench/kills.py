@@ -94,7 +94,7 @@ def _groups(by_time: int, by_phase: int) -> tuple[Group, ...]:
     return (
         Group("no kill, 2 ranks", 2),
         Group("no kill, 3 ranks", 3),
-        Group("2 ranks", 2, wanted=each),
+        Group("2 ranks", 2, victims=("rank", "rank", "rank", "all", "fork server"), wanted=each),
         Group("3 ranks", 3, wanted=each),
         Group("4 ranks on 2 local hosts", 2, 2, victims=("rank", "rank", "host", "all"), wanted=each),
         Group("2 ranks with loader workers", 2, workers=True, victims=("rank", "rank", "worker", "all"), wanted=each),
@@ -163,7 +163,8 @@ def _page(groups: Sequence[Group], outcomes: dict[str, list[Outcome]]) -> str:
         "exactly the same line again, and when no kill costs more steps than lie between two kept states, and the step under way. A",
         "script is *refused* when paceline says a code and the script goes on without resume. Everything else is *wrong*.",
         "",
-        f"torch {importlib.metadata.version('torch')}, gloo, {os.cpu_count()} CPUs. Victims: a rank, all ranks, a host, a loader worker.",
+        f"torch {importlib.metadata.version('torch')}, gloo, {os.cpu_count()} CPUs. Victims: a rank, all ranks, a host, a loader worker,",
+        "the fork server together with a rank.",
         "",
         "| | runs | kills | equal | refused | wrong | steps made again for one kill | kill to next step: median (max) |",
         "|---|---|---|---|---|---|---|---|",

@@ -204,10 +204,13 @@ class Job:
     environment: Mapping[str, str]
     kills: list[Kill] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
+    kept: bool = False
     refused: bool = False
     stopped: bool = False
     every: int = 0
     began: float = 0.0
+    # The number of the newest attempt that was seen, from 0.
+    attempts: int = 0
     seen_pids: set[int] = field(default_factory=set)
     # The processes whose kill has not been repaired, and when it was (Unix ns).
     killed: tuple[dict[int, int], int] | None = None
@@ -241,8 +244,10 @@ class Job:
         """The living ranks of the newest attempt. Notes what their state buffers say."""
         ranks = self.run.ranks()
         self.seen_pids |= {header.pid for header in ranks.values()}
+        self.attempts = max([self.attempts, *(header.attempt for header in ranks.values())])
         headers = self.run.headers(ranks)
         for header in headers.values():
+            self.kept |= header.cells[Cell.KEEPING] == Keeping.KEPT
             self.refused |= header.cells[Cell.KEEPING] == Keeping.REFUSED
             self.stopped |= header.cells[Cell.KEEPING] == Keeping.STOPPED
             self.every = max(self.every, header.cells[Cell.EVERY])
@@ -335,10 +340,12 @@ def _outcome(job: Job, lines: Mapping[int, Sequence[str]], left: Sequence[int], 
     err = (job.directory / "stderr").read_text(errors="replace")
     codes = sorted(set(_CODE.findall(err)))
     complaints, redone = compare_ranks(
-        lines, lines_of(job.out), most_redone=max(job.every, 1) + 1, restarts=len(job.kills) + _restarts_told(err)
+        lines, lines_of(job.out), most_redone=max(job.every, 1) + 1, restarts=job.attempts
     )
     if job.process.returncode != 0:
         complaints.insert(0, f"exit code {job.process.returncode}")
+    if "off" not in launch.options and "--resume" in launch.options and not job.kept and not job.refused:
+        complaints.append("no state was kept, and no rank said why")
     if left:
         complaints.append(f"{len(left)} processes were left behind")
     verdict = "wrong" if complaints else "equal"
@@ -363,11 +370,6 @@ def _outcome(job: Job, lines: Mapping[int, Sequence[str]], left: Sequence[int], 
         round(time.monotonic() - job.began, 1),
         "" if verdict == "equal" else err[-4000:],
     )
-
-
-def _restarts_told(err: str) -> int:
-    """A loader worker's end, or a kill of what is ending anyway, can bring about a restart beyond those of the kills."""
-    return len(re.findall(r"\bF01\b", err))
 
 
 def _carry_out(plan: Plan, job: Job, rng: random.Random) -> bool:
