@@ -65,28 +65,38 @@ def loops_of(code: CodeType) -> tuple[dict[int, int], frozenset[int]]:
 
     A handler is placed after the rest of its function, wherever it is in the source. So its place does not tell its loop.
     """
-    instructions = list(dis.get_instructions(code))
-    following = {one.offset: other.offset for one, other in itertools.pairwise(instructions)}
-    by_offset = {instruction.offset: instruction for instruction in instructions}
+    instructions, following = next_instructions(code)
     reached: set[int] = set()
     ends: dict[int, int] = {}
     waiting = [0]
+    by_offset = {instruction.offset: instruction for instruction in instructions}
     while waiting:
         offset = waiting.pop()
-        if offset in reached or offset not in by_offset:
+        if offset in reached:
             continue
         reached.add(offset)
+        waiting.extend(following[offset])
         instruction = by_offset[offset]
-        if not instruction.opname.startswith(_LEAVE) and offset in following:
-            waiting.append(following[offset])
         if instruction.opcode in dis.hasjrel or instruction.opcode in dis.hasjabs:
             target = instruction.argval
-            waiting.append(target)
             if instruction.opname.startswith("FOR_ITER"):
                 # This instruction jumps behind its loop when the iterator is exhausted.
                 ends[offset] = max(ends.get(offset, 0), target - 1)
             elif target <= offset and _WAITS not in instruction.opname:
                 ends[target] = max(ends.get(target, 0), offset)
     # A frame may be at the cache entries behind an instruction.
-    behind = {offset: following.get(offset, len(code.co_code)) for offset in by_offset.keys() - reached}
-    return ends, frozenset(at for offset, end in behind.items() for at in range(offset, end, 2))
+    behind = itertools.pairwise([*by_offset, len(code.co_code)])
+    return ends, frozenset(at for offset, end in behind if offset not in reached for at in range(offset, end, 2))
+
+
+def next_instructions(code: CodeType) -> tuple[list[dis.Instruction], dict[int, list[int]]]:
+    """The instructions of a code object, and the offset of each -> the offsets of those that may be executed next, exceptions aside."""
+    instructions = list(dis.get_instructions(code))
+    following: dict[int, list[int]] = {instruction.offset: [] for instruction in instructions}
+    for one, other in itertools.pairwise(instructions):
+        if not one.opname.startswith(_LEAVE):
+            following[one.offset].append(other.offset)
+    for one in instructions:
+        if (one.opcode in dis.hasjrel or one.opcode in dis.hasjabs) and one.argval in following:
+            following[one.offset].append(one.argval)
+    return instructions, following
