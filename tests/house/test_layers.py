@@ -23,6 +23,7 @@ FLOORS = (
         "prctl",
         "process_identity",
         "spelling",
+        "loops_in_source",
     },
     {"findings", "job_file"},
     {"catalog"},
@@ -49,6 +50,7 @@ IN_A_RANK = {
         "atomic_write",
         "process_identity",
         "spelling",
+        "loops_in_source",
     },
     "comm": {"comm", "planner", "process_identity"},
     "trace": {"trace"},
@@ -96,6 +98,7 @@ STANDARD_LIBRARY_ONLY = (
     "paceline.atomic_write",
     "paceline.process_identity",
     "paceline.spelling",
+    "paceline.loops_in_source",
 )
 
 

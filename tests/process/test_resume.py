@@ -169,7 +169,9 @@ def test_a_rank_that_did_not_find_what_was_kept_ends_the_job_with_205(paceline):
     dies = [(0, 1, 3, KILL), (1, 0, 5, "mismatch")]
     finished, lines = ran(paceline, "--nproc-per-node", "2", "--max-restarts", "5", code=205, dies=dies)
     assert max(line["attempt"] for line in lines if "attempt" in line) == 1
-    assert "error[F03]: the state or the batch after resuming" in finished.err and "is reported as 1" not in finished.err
+    assert (
+        "error[F03]: the state or the batch after resuming" in finished.err and "is reported as 1" not in finished.err
+    )
 
 
 def test_a_205_of_the_script_itself_is_reported_as_1(paceline):
@@ -188,6 +190,14 @@ def test_a_death_before_the_first_kept_step_begins_again_and_says_that_nothing_i
     finished, lines = ran(paceline, "--nproc-per-node", "2", dies=[(0, 1, 1, KILL)], text=text)
     assert "nothing had been kept yet, so nothing is lost" in finished.err
     assert [line["done"] for line in lines if "done" in line] == [36, 36]
+
+
+def test_ranks_that_make_steps_and_keep_nothing_are_stopped_as_without_it(paceline):
+    text = RANK.replace("    cells[Cell.STEP_COUNT] = number\n", "").replace(
+        "    if not plan.get(", "    if False and plan.get("
+    )
+    finished, _ = ran(paceline, "--nproc-per-node", "2", code=137, dies=[(0, 1, 4, KILL)], text=text)
+    assert "SIGTERM" in str(events(paceline, "stopping")) and "nothing is lost" not in finished.err
 
 
 LOOKS = """

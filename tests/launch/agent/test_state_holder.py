@@ -113,6 +113,17 @@ def test_a_rank_that_stopped_is_known_by_its_header(holder):
     assert [holder.stopped(rank) for rank in range(2)] == [False, True]
 
 
+def test_a_rank_that_writes_nothing_is_known_also_after_a_resume(holder):
+    holder.begin_attempt(None, PAGE)
+    keep(holder, 0, 6)
+    assert [holder.is_silent(rank) for rank in range(2)] == [False, True]
+    keep(holder, 1, 6)
+    holder.begin_attempt(6, PAGE)
+    assert [holder.is_silent(rank) for rank in range(2)] == [True, True]
+    header(holder, 1).cells[Cell.STEP_COUNT] = 7
+    assert [holder.is_silent(rank) for rank in range(2)] == [True, False]
+
+
 def test_the_first_step_after_a_resume_is_that_of_the_slowest_rank(holder):
     for rank in range(2):
         keep(holder, rank, 6)

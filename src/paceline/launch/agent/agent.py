@@ -103,6 +103,8 @@ class HostAgent:
     _states: StateHolder | None = None
     _states_asked: bool = False
     _first_rank: int = 0
+    # Every rank of the attempt keeps its state, as far as it is known from those that have ended.
+    _keeps: bool = True
     # Ranks of the attempt that have ended, and whose end was not reported yet.
     _unjudged: dict[int, WorkerEnd] = field(default_factory=dict)
     # What is still read of attempts that have ended.
@@ -148,6 +150,7 @@ class HostAgent:
         """Begin to start this host's ranks of one attempt. A stop that arrives directly afterwards applies to this attempt."""
         self._attempt, self._abandoned, self._at_once = message.attempt, False, False
         self._first_rank = next(p.first_rank for p in message.placements if p.host == self.identity.name)
+        self._keeps = True
         self._idle.clear()
         self._going.clear()
         self.workers = None
@@ -462,11 +465,25 @@ class HostAgent:
             state_mismatch=self._is_mismatch(end),
         )
         self._reports.append(self._spawn(self._report(end, around, self._attempt, self._unjudged)))
-        if self._states is not None and _was_killed(end, around) and not self._states.refused():
+        self._keeps = self._keeps and self._all_keep()
+        if self._keeps and _was_killed(end, around):
             # Before it is judged who killed it: every other rank has to end too.
             self._send_early(end, self._attempt, resumable=True, out_of_memory=_may_be_memory(around))
         else:
             self._unjudged[end.spec.rank] = end
+
+    def _all_keep(self) -> bool:
+        """Whether every rank of this host keeps its state, or has made no step yet."""
+        states = self._states
+        if states is None or states.refused():
+            return False
+        rings = self.monitor.rings if self.monitor is not None else None
+        steps = {rank: header.step_count for rank, header in (rings.headers() if rings is not None else {}).items()}
+        # A rank that makes steps and writes nothing does not know of its buffer. Its first step may be on its way there.
+        return not any(
+            steps.get(self._first_rank + local_rank, 0) > 1 and states.is_silent(local_rank)
+            for local_rank in range(self.job.ranks_per_host)
+        )
 
     def _send_early(
         self, end: WorkerEnd, attempt: int, *, resumable: bool = False, out_of_memory: bool = False
@@ -583,7 +600,7 @@ class HostAgent:
     def _say_idle(self, attempt: int) -> None:
         self._idle.set()
         states = self._states
-        kept = None if states is None else states.kept(self._first_rank)
+        kept = None if states is None or not self._keeps else states.kept(self._first_rank)
         self.uplink(IdleMessage(attempt=attempt, kept=kept, step_count=0 if states is None else states.step_count()))
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

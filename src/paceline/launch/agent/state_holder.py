@@ -75,6 +75,12 @@ class StateHolder:
         """Whether a rank has said in this attempt that its state cannot be kept."""
         return any(header.cells[state_buffer.Cell.KEEPING] == Keeping.REFUSED for header in self._headers)
 
+    def is_silent(self, local_rank: int) -> bool:
+        """Whether the rank has written nothing in this attempt."""
+        cells = self._headers[local_rank].cells
+        counts = cells[state_buffer.Cell.STEP_COUNT] != cells[state_buffer.Cell.RESUME_STEP]
+        return cells[state_buffer.Cell.KEEPING] == Keeping.NOT_YET and not counts
+
     def stopped(self, local_rank: int) -> bool:
         """Whether the rank stopped because what it found is not what was kept."""
         return self._headers[local_rank].cells[state_buffer.Cell.KEEPING] == Keeping.STOPPED

@@ -76,7 +76,8 @@ class DictKind(Kind):
             key = restore.thing(flat[i], places[i // 2] if is_object else MISSING)
             items[key] = restore.thing(flat[i + 1], before.get(key, MISSING))
         made.clear()
-        dict.update(made, items)
+        for key, value in items.items():
+            made[key] = value
         return made
 
 

@@ -234,10 +234,11 @@ def _put_items(restore: Restore, live: Any, items: list[Value]) -> None:
     # Python's own methods, because the user's may do more.
     if isinstance(live, dict):
         before = dict(live)
-        dict.clear(live)
+        own: Any = collections.OrderedDict if isinstance(live, collections.OrderedDict) else dict
+        own.clear(live)
         for i in range(0, len(items), 2):
             key = restore.thing(items[i])
-            dict.__setitem__(live, key, restore.thing(items[i + 1], before.get(key, MISSING)))
+            own.__setitem__(live, key, restore.thing(items[i + 1], before.get(key, MISSING)))
         return
     there = list(live)
     made = [restore.thing(value, there[i] if i < len(there) else MISSING) for i, value in enumerate(items)]

@@ -9,6 +9,7 @@ state is put back into the objects that the script has made.
 from __future__ import annotations
 
 import functools
+import gc
 import marshal
 import os
 import random
@@ -74,6 +75,8 @@ class Session:
         # Random numbers with which this process began, by the module that has them.
         self._began: dict[str, Any] = {}
         self._began_with = b""
+        # Ids of optimizers and schedulers that something of a library holds.
+        self._held_elsewhere: set[int] = set()
         self._gradients_matter: bool | None = None
 
     # --------------------------------------------------------------------------------------------------- beginning
@@ -197,7 +200,7 @@ class Session:
             name: capture.variables(frames.variables_of(module), live_of_main if name == "__main__" else None)
             for name, module in self._modules.items()
         }
-        others = [[capture.value(one) for one in kind if not capture.has(one)] for kind in self._known_objects()]
+        others = [[capture.value(one) for one in self._unnamed(kind, capture)] for kind in self._known_objects()]
         gradients = self._gradients(capture)
         chain = self.loops.around(frame)
         document = (
@@ -218,6 +221,20 @@ class Session:
         self._slot = self.slots.write(self._heads, capture.tensors, capture.described, marshal.dumps(document))
         self._cells[Cell.KEEPING] = Keeping.KEPT
         self.batch_is_due = True
+
+    def _unnamed(self, kind: list[Any], capture: Capture) -> list[Any]:
+        """Optimizers or schedulers that no variable leads to."""
+        found = [one for one in kind if not capture.has(one)]
+        if all(id(one) in self._held_elsewhere for one in found):
+            return found
+        # One of an earlier model may only wait for the garbage collector.
+        references = [weakref.ref(one) for one in found]
+        found.clear()
+        kind.clear()
+        gc.collect()
+        found = [one for reference in references if (one := reference()) is not None]
+        self._held_elsewhere.update(id(one) for one in found)
+        return found
 
     def _known_objects(self) -> list[list[Any]]:
         return [
@@ -316,6 +333,7 @@ class Session:
             for name, kept in plan["modules"].items()
             if name in modules
         ]
+        gc.collect()
         for kind, kept_others in zip(self._known_objects(), plan["others"], strict=True):
             self._put_others(restore, kind, kept_others)
         slot = plan["slot"]

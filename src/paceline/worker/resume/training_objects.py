@@ -67,7 +67,7 @@ class ModuleKind(Kind):
 
 
 class OptimizerKind(Kind):
-    """A torch.optim.Optimizer. Payload: its groups, its state, other attributes."""
+    """A torch.optim.Optimizer. Payload: class, defaults, groups, state, other attributes."""
 
     code = "optimizer"
 
@@ -80,13 +80,19 @@ class OptimizerKind(Kind):
             for name, value in vars(thing).items()
             if name not in _NOT_KEPT_OF_OPTIMIZERS and not name.startswith("_optimizer_")
         }
-        return [groups, state, capture.context.attributes(capture, type(thing), others)]
+        return [
+            capture.context.names.name_of(type(thing)),
+            capture.variables(getattr(thing, "defaults", {})),
+            groups,
+            state,
+            capture.context.attributes(capture, type(thing), others),
+        ]
 
     def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
-        if live is MISSING or not hasattr(live, "param_groups"):
-            raise CannotPutBack(f"the script has not made the optimizer `{restore.place}` again")
+        name, defaults, groups, state, attributes = payload
+        if not hasattr(live, "param_groups"):
+            live = self._made(restore, name, defaults, groups)
         restore.bind(number, live)
-        groups, state, attributes = payload
         del live.param_groups[len(groups) :]
         for i, group in enumerate(groups):
             if i == len(live.param_groups):
@@ -95,6 +101,17 @@ class OptimizerKind(Kind):
         restore.thing(state, live.state)
         _put_attributes(restore, live, attributes)
         return live
+
+    @staticmethod
+    def _made(restore: Restore, name: str, defaults: Any, groups: Any) -> Any:
+        """An optimizer that the training loop had made."""
+        own_type = restore.context.names.thing(name, restore.place)
+        made = own_type.__new__(own_type)
+        parameters = [{"params": restore.thing(group["params"])} for group in groups]
+        if not all(group["params"] for group in parameters):
+            raise CannotPutBack(f"the script has not made the optimizer `{restore.place}` again")
+        sys.modules["torch"].optim.Optimizer.__init__(made, parameters, restore.variables(defaults, {}))
+        return made
 
 
 class AttributesKind(Kind):
@@ -135,7 +152,7 @@ class LoaderKind(Kind):
         ]
 
     def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
-        if live is MISSING or not hasattr(live, "batch_sampler"):
+        if not hasattr(live, "batch_sampler"):
             raise CannotPutBack(f"the script has not made the data loader `{restore.place}` again")
         restore.bind(number, live)
         names = ("generator", "sampler", "batch_sampler", "dataset")

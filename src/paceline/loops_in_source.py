@@ -1,0 +1,158 @@
+"""Finds the `for` loops of a source file that can go on after a restart, and puts a call around what they run over. Nothing is executed.
+
+    for batch in loader:    ->    for batch in __paceline_loop__(12, loader):
+
+Lines, columns and everything else stay, so tracebacks, debuggers and coverage show the file as it is. Loops that torch.compile may trace
+are left alone, loops without a call, which cannot contain a step, and lines with the comment `# paceline: no-resume`. A file that imports
+`steps` from `paceline.resume` says itself which loops go on.
+"""
+
+import ast
+import difflib
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+
+CALL = "__paceline_loop__"
+_NOT_THIS_LOOP = re.compile(r"#\s*paceline:\s*no-resume\b")
+_STEPS = "paceline.resume"
+
+
+def loops_to_continue(tree: ast.Module, text: str) -> list[ast.For]:
+    """The loops of a parsed file that can go on after a restart, in the order of the text. `text`: of the file, as `decoded` returns it."""
+    if _is_done_by_hand(tree):
+        return []
+    found = _Loops(tree)
+    found.visit(tree)
+    lines = _lines(text)
+    return [
+        loop for loop in found.loops if not any(map(_NOT_THIS_LOOP.search, lines[loop.lineno - 1 : _head_end(loop)]))
+    ]
+
+
+def put_calls(tree: ast.Module, text: str) -> bool:
+    """Put the call around what each of these loops runs over, in the tree. Returns whether there is such a loop. `text`: as above."""
+    loops = loops_to_continue(tree, text)
+    for loop in loops:
+        name = ast.copy_location(ast.Name(CALL, ast.Load()), loop.iter)
+        line = ast.copy_location(ast.Constant(loop.lineno), loop.iter)
+        loop.iter = ast.copy_location(ast.Call(name, [line, loop.iter], []), loop.iter)
+    return bool(loops)
+
+
+def with_calls(text: str) -> str:
+    """The text of a file, with the calls.
+
+    Raises:  SyntaxError, ValueError: the text is not Python
+    Holds:   the tree of the returned text is what put_calls makes of the tree of `text`
+    """
+    data = [line.encode() for line in _lines(text)]
+    # From the end on, so that the places before stay where they are.
+    for loop in sorted(loops_to_continue(ast.parse(text), text), key=lambda loop: -loop.iter.lineno):
+        over = loop.iter
+        assert over.end_lineno is not None and over.end_col_offset is not None
+        # A tuple may have no brackets of its own.
+        opened, closed = ("(", ")") if isinstance(over, ast.Tuple) else ("", "")
+        for number, column, inserted in (
+            (over.end_lineno, over.end_col_offset, f"{closed})"),
+            (over.lineno, over.col_offset, f"{CALL}({loop.lineno}, {opened}"),
+        ):
+            line = data[number - 1]
+            data[number - 1] = line[:column] + inserted.encode() + line[column:]
+    return b"\n".join(data).decode()
+
+
+def diff(text: str, path: str) -> str:
+    """The calls as a unified diff; empty if there are none.
+
+    Raises:  SyntaxError, ValueError: the text is not Python
+    """
+    before, after = _lines(text), _lines(with_calls(text))
+    return "\n".join(difflib.unified_diff(before, after, path, f"{path} (as it runs)", lineterm="", n=1))
+
+
+def decoded(source: bytes | str) -> str:
+    """The text of a source file, in the encoding that it names, with "\\n" at the ends of lines.
+
+    Raises:  SyntaxError, UnicodeDecodeError: the encoding is unknown, or is another one
+    """
+    if isinstance(source, bytes):
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+        source = source.decode(encoding)
+    return source.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _lines(text: str) -> list[str]:
+    # str.splitlines knows more ends of lines than Python's grammar.
+    return text.split("\n")
+
+
+def _head_end(loop: ast.For) -> int:
+    """The last line of `for ... in ...:`, without lines of the body."""
+    return max(loop.lineno, min(loop.iter.end_lineno or loop.lineno, loop.body[0].lineno))
+
+
+def _is_done_by_hand(tree: ast.Module) -> bool:
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module == _STEPS
+            and any(a.name in ("steps", "*") for a in node.names)
+        ):
+            return True
+        if isinstance(node, ast.Import) and any(alias.name == _STEPS for alias in node.names):
+            return True
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module == "paceline"
+            and any(a.name == "resume" for a in node.names)
+        ):
+            return True
+    return False
+
+
+class _Loops(ast.NodeVisitor):
+    def __init__(self, tree: ast.Module) -> None:
+        self.loops: list[ast.For] = []
+        self._modules: set[str] = set()
+        self._compiled = set(_handed_to_compile(tree))
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        if any(_name(base).endswith("Module") or _name(base) in self._modules for base in node.bases):
+            self._modules.add(node.name)
+        else:
+            self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        if (
+            node.name != "forward"
+            and node.name not in self._compiled
+            and not any(map(_is_compile, node.decorator_list))
+        ):
+            self.generic_visit(node)
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_For(self, node: ast.For) -> None:
+        if any(isinstance(inner, ast.Call) for statement in node.body for inner in ast.walk(statement)):
+            self.loops.append(node)
+        self.generic_visit(node)
+
+
+def _handed_to_compile(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.args and _is_compile(node.func):
+            yield _name(node.args[0])
+
+
+def _is_compile(node: ast.expr) -> bool:
+    """Whether this is torch.compile, called with options or not, or handed to `partial`."""
+    return any(_name(part) == "compile" for part in ast.walk(node) if isinstance(part, ast.Name | ast.Attribute))
+
+
+def _name(node: ast.expr) -> str:
+    """The last word of a dotted name; empty for other expressions."""
+    if isinstance(node, ast.Subscript):
+        return _name(node.value)
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""

@@ -1,0 +1,112 @@
+"""Puts a call around what the `for` loops of the user's own files run over, when these files are compiled. No file is changed.
+
+The main script is compiled by `run_script.py`, other files by the import system: `watch_imports` lets their loader compile the changed
+tree. Such code is never read from or written to `__pycache__`, because other processes would find it there.
+"""
+
+import ast
+import builtins
+import functools
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Iterable, Sequence
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import cache_from_source
+from types import CodeType, ModuleType
+from typing import Any
+
+from ...loops_in_source import CALL, decoded, put_calls
+from ..error_file import is_users
+
+
+def transform(source: bytes | str, path: str) -> CodeType:
+    """The code of a file, with the calls. `path`: the file name in its tracebacks.
+
+    Raises:  SyntaxError, ValueError: the source is not Python
+             RecursionError: the source is nested too deeply for a syntax tree
+    """
+    return _compile(_tree(source, path)[0], path)
+
+
+def _tree(source: bytes | str, path: str) -> tuple[ast.Module, bool]:
+    """The syntax tree with the calls, and whether there are any."""
+    tree = ast.parse(source, path)
+    return tree, put_calls(tree, decoded(source))
+
+
+def _compile(source: ast.Module | bytes, path: str) -> CodeType:
+    if not hasattr(builtins, CALL):
+        setattr(builtins, CALL, _same)
+    return compile(source, path, "exec", dont_inherit=True)
+
+
+def watch_imports() -> None:
+    """Let the modules of the user's own files be compiled with the calls, from now on. A second call does nothing."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+def _same(line: int, source: Iterable[Any]) -> Iterable[Any]:
+    """The call before the session begins, and without one."""
+    return source
+
+
+class _Finder:
+    """Asks the other finders, and changes how the loader of a user's file gets the code. The loader keeps its type."""
+
+    def __init__(self) -> None:
+        self._asking = threading.local()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        asking: set[str] = self._asking.__dict__.setdefault("names", set())
+        # Another finder may ask all finders as well.
+        if name in asking:
+            return None
+        asking.add(name)
+        try:
+            for finder in list(sys.meta_path):
+                find = None if finder is self else getattr(finder, "find_spec", None)
+                spec: ModuleSpec | None = find(name, path, target) if find else None
+                if spec is not None:
+                    if type(spec.loader) is SourceFileLoader and _is_users_directory(os.path.dirname(spec.loader.path)):
+                        _compile_changed(spec.loader)
+                    return spec
+            return None
+        finally:
+            asking.discard(name)
+
+
+@functools.cache
+def _is_users_directory(directory: str) -> bool:
+    # A question for each file would look at the disk as often as the import itself.
+    return is_users(os.path.join(directory, "module.py"))
+
+
+def _compile_changed(loader: SourceFileLoader) -> None:
+    unchanged = loader.get_code
+
+    def get_code(fullname: str) -> CodeType | None:
+        try:
+            source = loader.get_data(loader.path)
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                tree, is_changed = _tree(source, loader.path)
+                code = _compile(tree, loader.path) if is_changed else None
+        except (OSError, SyntaxError, ValueError, RecursionError):
+            # The usual way raises what is usual.
+            code = None
+        if code is None:
+            return unchanged(fullname)
+        # Python warns of a file when it compiles the file for the cache.
+        if warned and not os.path.exists(cache_from_source(loader.path)):
+            _compile(source, loader.path)
+        return code
+
+    # Python leaves frames of this file out of the tracebacks of imports, if nothing is between them.
+    get_code.__code__ = get_code.__code__.replace(co_filename="<frozen importlib._bootstrap_external>")
+    # The function is set on the instance, because importlib.resources and inspect look at the loader's type.
+    loader.get_code = get_code  # type: ignore[method-assign]

@@ -1,0 +1,89 @@
+"""When a resume is complete, and how the exits of an attempt are judged that come while the next one runs."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from paceline.diagnosis.case import Case
+from paceline.facts import RankExit, Run
+from paceline.launch.coordinator.resume_monitor import ResumeMonitor
+from paceline.launch.job.messages import ResumedMessage
+from paceline.launch.job.state import Placement, Resume, StartAttempt
+
+SECOND = 10**9
+CAUSE = RankExit(host="b", rank=2, attempt=0, code=-9, time_ns=100 * SECOND)
+RESUME = Resume(step=7, cause=CAUSE, step_count=8)
+FORM = StartAttempt(
+    attempt=1,
+    placements=(
+        Placement(host="a", address="a", node_rank=0, first_rank=0, ranks=2),
+        Placement(host="b", address="b", node_rank=1, first_rank=2, ranks=1),
+    ),
+    resume_step=7,
+)
+
+
+@pytest.fixture
+def events():
+    return []
+
+
+@pytest.fixture
+def monitor(events):
+    clocks = {"a": 0, "b": 50 * SECOND}
+    return ResumeMonitor(lambda event, **fields: events.append((event, fields)), clocks.__getitem__)
+
+
+def stepped(seconds, attempt=1):
+    return ResumedMessage(attempt=attempt, stepped_ns=int(seconds * SECOND))
+
+
+def test_a_resume_is_told_when_the_last_host_has_made_a_step_on_one_clock(monitor, events):
+    monitor.began(FORM, RESUME)
+    monitor.take("a", stepped(50.2))
+    assert events == []
+    # The clock of b is 50 s ahead.
+    monitor.take("b", stepped(100.31))
+    ((event, fields),) = events
+    assert event == "resumed" and (fields["attempt"], fields["step"], fields["rank"]) == (1, 7, 2)
+    assert (fields["signal"], fields["seconds"], fields["steps_again"]) == ("SIGKILL", 0.31, 1)
+
+
+def test_what_was_said_twice_of_another_attempt_or_without_a_resume_is_told_once_or_never(monitor, events):
+    monitor.take("a", stepped(50.2))
+    monitor.began(FORM, RESUME)
+    monitor.take("a", stepped(50.2, attempt=0))
+    for _ in range(2):
+        monitor.take("a", stepped(50.2))
+    assert events == []
+    for _ in range(2):
+        monitor.take("b", stepped(100.31))
+    assert len(events) == 1
+    monitor.began(replace(FORM, attempt=2, resume_step=None), None)
+    for host in ("a", "b"):
+        monitor.take(host, stepped(60.0, attempt=2))
+    assert len(events) == 1
+
+
+def case():
+    run = Run(id="r-1", name="j", directory="d", command=(), started_ns=0, first_host="a")
+    return Case(run=run, now_ns=0, lasts=False, attempt=0)
+
+
+def test_an_attempt_is_judged_with_the_exits_that_come_later(monitor):
+    judged = replace(CAUSE, note="not killed for memory", tail="last words")
+
+    async def main():
+        waiting = asyncio.create_task(monitor.with_exits(case(), {0, 2}))
+        monitor.exited(replace(CAUSE, rank=0, host="a", signalled_by_us=True))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        monitor.exited(judged)
+        return await waiting
+
+    found = asyncio.run(main())
+    assert found.exits[0] == judged and found.tails == {2: "last words"}
+    assert monitor.as_judged((CAUSE, replace(CAUSE, attempt=1))) == (judged, replace(CAUSE, attempt=1))
+    monitor.forget(0)
+    assert monitor.as_judged((CAUSE,)) == (CAUSE,)

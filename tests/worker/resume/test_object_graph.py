@@ -1,0 +1,334 @@
+"""Objects as plain data, and back into the objects of a process that has made them again."""
+
+import argparse
+import collections
+import copy
+import datetime
+import decimal
+import enum
+import functools
+import itertools
+import marshal
+import pathlib
+import random
+import types
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from paceline.worker.resume.kinds import Context
+from paceline.worker.resume.object_graph import CannotKeep, CannotPutBack, Capture, Restore
+
+
+class Meter:
+    seen = 0
+
+    def __init__(self, name="m"):
+        self.name, self.total, self.parts = name, 0.0, []
+
+
+class Slotted:
+    __slots__ = ("left", "right")
+
+    def __init__(self, left, right):
+        self.left, self.right = left, right
+
+
+class History(list):
+    def __init__(self, *items):
+        super().__init__(items)
+        self.best = None
+
+    def append(self, item):
+        raise AssertionError("the user's method does more than add")
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+Point = collections.namedtuple("Point", "x y")
+
+
+def counter():
+    count = 0
+
+    def increment():
+        nonlocal count
+        count += 1
+        return count
+
+    return increment
+
+
+def kept(space):
+    """Variables as they are written and read."""
+    capture = Capture(Context(None))
+    variables = capture.variables(space)
+    copies = [tensor.detach().clone() for tensor in capture.tensors]
+    variables, nodes = marshal.loads(marshal.dumps((variables, capture.nodes)))
+    return variables, nodes, copies
+
+
+def put_back(saved, space):
+    """The variables in a process that has `space`."""
+    variables, nodes, copies = saved
+    restore = Restore(nodes, Context(None))
+    found = restore.variables(variables, space)
+    with torch.no_grad():
+        for tensor, number in restore.copies:
+            tensor.copy_(copies[number])
+    return found
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None, True, 3, 2.5, 1j, "text", b"bytes", 10**40, float("inf"), (1, (2, "x")), [1, [2.5]], {"a": {1: None}}, {1, 2}, frozenset({3}),
+        bytearray(b"xy"), range(3, 9, 2), slice(1, 2), collections.deque([1, 2], maxlen=2), collections.Counter("aab"),
+        collections.OrderedDict([("b", 1), ("a", 2)]), Point(1, [2]), Colour.RED, datetime.datetime(2026, 1, 2), datetime.timedelta(3),
+        pathlib.Path("a/b"), decimal.Decimal("1.10"), argparse.Namespace(lr=0.1), types.SimpleNamespace(a=[1]), torch.float16,
+        torch.device("cpu"), torch.Size((2, 3)), np.float32(0.25), np.int64(3), functools.partial(int, base=2).keywords,
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_value_comes_back_where_there_is_none(value):
+    found = put_back(kept({"value": value}), {})["value"]
+    assert found == value and type(found) is type(value)
+    if isinstance(value, dict):
+        assert list(found) == list(value)
+
+
+@pytest.mark.parametrize(
+    "make", [list, dict, set, collections.deque, collections.OrderedDict, bytearray, Meter], ids=lambda m: m.__name__
+)
+def test_a_mutable_object_is_filled_in_place(make):
+    before, now = make(), make()
+    assert put_back(kept({"value": before}), {"value": now})["value"] is now
+
+
+def test_two_names_for_one_dict_stay_two_names_for_one_dict():
+    shared = {"step": 7}
+    found = put_back(kept({"state": shared, "holder": [shared]}), {"state": {"step": 0}, "holder": [{"step": 0}]})
+    assert found["holder"][0] is found["state"] and found["state"] == {"step": 7}
+
+
+def test_what_refers_to_itself_comes_back():
+    loop = [1]
+    loop.append(loop)
+    found = put_back(kept({"loop": loop}), {})["loop"]
+    assert found[1] is found
+
+
+def test_a_list_that_has_grown_and_one_that_has_shrunk():
+    found = put_back(kept({"a": [1, [2], 3], "b": [[5]]}), {"a": [0, [9]], "b": [[1], [2], [3]]})
+    assert found == {"a": [1, [2], 3], "b": [[5]]}
+
+
+def test_attributes_that_are_gone_are_removed_and_new_ones_set():
+    was, now = Meter(), Meter()
+    was.total, was.extra = 3.0, [1]
+    del was.name
+    now.leftover = 1
+    found = put_back(kept({"m": was}), {"m": now})["m"]
+    assert found is now and vars(now) == {"total": 3.0, "parts": [], "extra": [1]}
+
+
+def test_an_object_that_the_loop_made_is_made_without_its_constructor():
+    meter = Meter("made in the loop")
+    meter.parts.append(2)
+    found = put_back(kept({"meters": {"x": meter, "y": meter}}), {"meters": {}})["meters"]
+    assert found["x"] is found["y"] and vars(found["x"]) == {"name": "made in the loop", "total": 0.0, "parts": [2]}
+
+
+def test_slots_and_subclasses_of_containers():
+    history = History()
+    list.append(history, 4)
+    history.best = 4
+    found = put_back(kept({"s": Slotted(1, [2]), "h": history}), {"s": Slotted(0, 0), "h": History(1, 2)})
+    assert (found["s"].left, found["s"].right, list(found["h"]), found["h"].best) == (1, [2], [4], 4)
+
+
+def test_a_class_keeps_its_counters():
+    saved = kept({"Meter": Meter})
+    Meter.seen = 5
+    late = kept({"Meter": Meter})
+    put_back(saved, {"Meter": Meter})
+    assert Meter.seen == 0
+    put_back(late, {"Meter": Meter})
+    assert Meter.seen == 5
+    Meter.seen = 0
+
+
+def test_a_function_keeps_the_variables_it_shares():
+    was, now = counter(), counter()
+    was(), was()
+    found = put_back(kept({"f": was}), {"f": now})["f"]
+    assert found is now and found() == 3
+
+
+def test_a_bound_method_belongs_to_the_object_that_came_back():
+    was, now = Meter(), Meter()
+    was.parts.append(1)
+    found = put_back(
+        kept({"m": was, "add": was.parts.append, "get": was.__init__}), {"m": now, "add": now.parts.append}
+    )
+    assert found["m"] is now and found["get"].__self__ is now
+
+
+def test_iterators_of_python_go_on_where_they_were():
+    numbers, letters = itertools.count(5), iter("abc")
+    next(numbers), next(letters)
+    found = put_back(kept({"n": numbers, "l": letters, "e": enumerate("xy", 3)}), {})
+    assert (next(found["n"]), next(found["l"]), list(found["e"])) == (6, "b", [(3, "x"), (4, "y")])
+
+
+def test_generators_of_random_numbers():
+    made = {
+        "python": random.Random(3), "torch": torch.Generator().manual_seed(4), "new": np.random.default_rng(5), "old": np.random.RandomState(6),
+    }  # fmt: skip
+    saved = kept(made)
+
+    def drawn(one):
+        return (
+            one["python"].random(), float(torch.rand((), generator=one["torch"])), float(one["new"].random()), float(one["old"].rand()),
+        )  # fmt: skip
+
+    wanted = drawn(made)
+    assert drawn(put_back(saved, made)) == wanted and drawn(put_back(saved, {})) == wanted
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool, torch.complex64]
+)
+@pytest.mark.parametrize("shape", [(), (0,), (5,), (2, 3)])
+def test_a_tensor_comes_back_in_place_and_anew(dtype, shape):
+    was = torch.ones(shape, dtype=dtype)
+    now = torch.zeros(shape, dtype=dtype)
+    found = put_back(kept({"t": was}), {"t": now})["t"]
+    assert found is now and torch.equal(found, was)
+    made = put_back(kept({"t": was}), {})["t"]
+    assert torch.equal(made, was) and made.dtype == dtype
+
+
+def test_a_tensor_with_a_graph_comes_back_without_it():
+    weight = torch.ones(2, requires_grad=True)
+    saved = kept({"hidden": weight * 3})
+    now = weight * 5
+    found = put_back(saved, {"hidden": now})["hidden"]
+    assert found is not now and found.grad_fn is None and found.tolist() == [3.0, 3.0]
+
+
+def test_a_transposed_tensor_and_one_array_of_a_megabyte():
+    image = torch.arange(24.0).view(1, 2, 3, 4).to(memory_format=torch.channels_last)
+    large = np.arange(400_000, dtype=np.float32)
+    found = put_back(kept({"image": image, "large": large}), {})
+    assert torch.equal(found["image"], image) and found["image"].stride() == image.stride()
+    assert np.array_equal(found["large"], large)
+
+
+def test_a_large_tensor_that_nothing_wrote_to_is_not_copied():
+    large = torch.randn(500_000)
+    saved = kept({"data": large})
+    assert saved[2] == []
+    assert put_back(saved, {"data": large.clone()})["data"].equal(large)
+    with pytest.raises(CannotPutBack, match="data"):
+        put_back(saved, {"data": large + 1})
+    large.add_(1)
+    assert len(kept({"data": large})[2]) == 1
+
+
+def trained(seed=0):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=9)
+    return {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+
+
+def train(one, steps):
+    for _ in range(steps):
+        one["optimizer"].zero_grad()
+        one["model"](torch.randn(8, 3)).square().sum().backward()
+        one["optimizer"].step()
+        one["scheduler"].step()
+    return [parameter.tolist() for parameter in one["model"].state_dict().values()], one["scheduler"].get_last_lr()
+
+
+def test_training_goes_on_as_if_nothing_had_happened():
+    was, now = trained(), trained(seed=1)
+    train(was, 3)
+    saved, state = kept(was), torch.get_rng_state()
+    wanted = train(was, 3)
+    parameters = list(now["model"].parameters())
+    found = put_back(saved, now)
+    assert all(found[name] is now[name] for name in now)
+    assert all(a is b for a, b in zip(parameters, now["model"].parameters(), strict=True))
+    torch.set_rng_state(state)
+    assert train(now, 3) == wanted
+
+
+def test_a_copy_of_the_model_that_the_loop_made_comes_back():
+    was = trained()
+    train(was, 1)
+    was["best"] = copy.deepcopy(was["model"])
+    train(was, 1)
+    found = put_back(kept(was), trained(seed=1))
+    assert torch.equal(found["best"][0].weight, was["best"][0].weight)
+    assert not torch.equal(found["best"][0].weight, found["model"][0].weight)
+
+
+def test_an_optimizer_that_the_loop_made_comes_back():
+    was, now = trained(), trained(seed=1)
+    train(was, 2)
+    del now["optimizer"], now["scheduler"]
+    found = put_back(kept({"model": was["model"], "optimizer": was["optimizer"]}), now)
+    state = found["optimizer"].state_dict()["state"]
+    assert torch.equal(state[0]["exp_avg"], was["optimizer"].state_dict()["state"][0]["exp_avg"])
+
+
+def test_a_generator_that_has_begun_cannot_be_kept():
+    def batches():
+        yield from range(3)
+
+    fresh = batches()
+    kept({"it": fresh})
+    next(fresh)
+    with pytest.raises(CannotKeep, match=r"`it` is a generator .*batches"):
+        kept({"it": fresh})
+
+
+def test_an_object_of_a_library_that_changes_cannot_be_kept():
+    class Parser(argparse.ArgumentParser):
+        __module__ = "argparse"
+
+    context, parser = Context(None), Parser()
+    Capture(context).variables({"p": parser})
+    Capture(context).variables({"p": parser})
+    parser.prog = "another"
+    with pytest.raises(CannotKeep, match=r"`p` .*`prog`"):
+        Capture(context).variables({"p": parser})
+
+
+@pytest.mark.parametrize("make", [list, tuple, set, dict.fromkeys], ids=["list", "tuple", "set", "dict"])
+def test_a_long_container_that_does_not_change_is_written_once(make):
+    context, long = Context(None), make((i, "x") for i in range(1000))
+    first, second = Capture(context), Capture(context)
+    first.variables({"samples": long})
+    value = second.variables({"samples": long})
+    assert len(first.nodes) == 1001 and len(second.nodes) == 1
+    again = make((i, "x") for i in range(1000))
+    assert Restore(second.nodes, context).variables(value, {"samples": again})["samples"] is again
+    with pytest.raises(CannotPutBack, match="other items"):
+        Restore(second.nodes, context).variables(value, {"samples": make((i, "y") for i in range(1000))})
+
+
+def test_a_long_list_that_grows_is_written_each_time():
+    context, losses = Context(None), [0.5] * 1000
+    Capture(context).variables({"losses": losses})
+    losses.append(0.25)
+    capture = Capture(context)
+    value = capture.variables({"losses": losses})
+    assert Restore(capture.nodes, context).variables(value, {"losses": []})["losses"] == losses
