@@ -35,7 +35,6 @@ from kills import (  # noqa: E402
     as_json,
     from_json,
     random_plans,
-    reference,
     run_with_kills,
     table,
 )
@@ -138,11 +137,10 @@ def _is_of(case: Case, group: Group) -> bool:
 def _run(launch: Launch, plans: Sequence[Plan], seed: int, references: Path) -> Outcome:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PACELINE_", "PET_"))}
     environment |= {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    lines = reference(launch.case, launch.world_size, references, environment)
     directory = Path(tempfile.mkdtemp(prefix="resume-"))
     try:
         environment["XDG_STATE_HOME"] = str(directory / "state")
-        return run_with_kills(launch, plans, lines, directory / "run", environment, seed=seed)
+        return run_with_kills(launch, plans, references, directory / "run", environment, seed=seed)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
