@@ -12,6 +12,7 @@ PYTEST_ARGS ?=
 WORKERS ?= 2
 FAULTS_ARGS ?=
 EXITS_ARGS ?=
+RESUME_ARGS ?=
 FUZZ_ARGS ?=
 GPU_ARGS ?=
 WHEELS ?= wheels
@@ -25,7 +26,7 @@ HAS_TORCH := -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test fast fuzz exchange engines faults-ci faults exits wild accuracy gpu docs site lint fix frameworks wheel clean
+.PHONY: help install demo test fast fuzz exchange engines faults-ci faults exits resume-ci resume wild accuracy gpu docs site lint fix frameworks wheel clean
 
 help:
 	@echo "make demo        install into $(VENV), train digits on 2 ranks, show where the time went"
@@ -37,6 +38,8 @@ help:
 	@echo "make faults      the same, several times, on every torch that is installed and beside torchrun; hours, can be stopped; writes docs/faults.md"
 	@echo "make torch-2.8.0 that torch in an environment of its own below ~/.cache/paceline-torch (PACELINE_TORCHES), 2 GB; faults-ci uses it where it is"
 	@echo "make exits       ten ways to leave, 200 times, idle and loaded, asked all the while; an hour, can be stopped and continued"
+	@echo "make resume-ci   training scripts whose ranks are killed, twenty times: equal to torchrun line by line, or refused; at most 7 minutes"
+	@echo "make resume      the same, 250 times, by time and by phase; an hour, can be stopped and continued; writes docs/resume.md"
 	@echo "make fuzz        bytes that nobody meant, at every door through which a stranger's come in; ten minutes (FUZZ_ARGS=--seconds=60)"
 	@echo "make gpu         what only a GPU can show, in pieces of at most eight minutes, without network; can be stopped and continued; then GPU_ARGS=--page"
 	@echo "make wild        public training scripts under torchrun and paceline, then broken: CHECKOUTS=DIR; hours; writes docs/wild.md"
@@ -55,7 +58,7 @@ demo: $(STAMPS)/dev
 	@echo; echo "next:  . $(BIN)/activate    then    paceline top --once"
 
 test: $(STAMPS)/dev $(STAMPS)/frameworks
-	$(PYTEST) $(SEVERAL) -m "not gallery and not exchange and not engine" $(PYTEST_ARGS)
+	$(PYTEST) $(SEVERAL) -m "not gallery and not exchange and not engine and not resume" $(PYTEST_ARGS)
 
 # One after the other: beside another job, a job rightly has a noisy neighbour as well.
 faults-ci: $(STAMPS)/dev
@@ -83,6 +86,13 @@ fuzz: $(STAMPS)/dev
 
 exits: $(STAMPS)/dev
 	$(BIN)/python bench/exits.py $(EXITS_ARGS)
+
+# One after the other: what a kill costs is measured.
+resume-ci: $(STAMPS)/dev
+	$(PYTEST) -m resume --durations=10 tests/resume $(PYTEST_ARGS)
+
+resume: $(STAMPS)/dev
+	$(BIN)/python bench/kills.py $(RESUME_ARGS)
 
 # With the torch that is there. Without network the rest comes from the wheels in $(WHEELS), which the same command fills where there is one.
 gpu: | $(BIN)/python

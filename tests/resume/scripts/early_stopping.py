@@ -14,7 +14,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 
 class EarlyStopping:
-    def __init__(self, patience=2, delta=0.05):
+    def __init__(self, patience=2, delta=0.2):
         self.patience, self.delta = patience, delta
         self.best, self.bad, self.stop = None, 0, False
 

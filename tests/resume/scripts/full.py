@@ -116,7 +116,7 @@ def main():
         num_workers=args.workers,
         persistent_workers=args.persistent,
     )
-    test_loader = DataLoader(Noisy(128, augment=False), batch_size=32)
+    test_loader = DataLoader(Noisy(384, augment=False), batch_size=16)
 
     net = nn.Sequential(
         nn.Linear(32, args.hidden),

@@ -43,7 +43,9 @@ def train(args):
                     optimizer.step()
                     optimizer.zero_grad()
                     step += 1
-                    log.write(f"step {step} {epoch} {batch_index} {running_loss!r} {inputs.sum().item()!r} {draws()}\n")
+                    log.write(
+                        f"step {step} {epoch} {batch_index} {running_loss!r} {inputs.sum().item()!r} {draws().split()[2]}\n"
+                    )
                     log.flush()
                     pause()
             log.write(f"epoch {epoch} {running_loss!r} {step}\n")

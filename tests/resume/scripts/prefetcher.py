@@ -4,6 +4,7 @@ import argparse
 import os
 import random
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from fingerprint import digest, draws, pause
@@ -77,6 +78,7 @@ def main():
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     random.seed(100 + rank)
+    np.random.seed(100 + rank)
     torch.manual_seed(100 + rank)
     dataset = Pictures()
     sampler = DistributedSampler(dataset)

@@ -43,7 +43,15 @@ def main(out):
                 step += 1
                 lr = optimizer.param_groups[0]["lr"]
                 print(
-                    "step", step, epoch, repr(loss.item()), repr(lr), inputs.sum().item(), draws(), file=log, flush=True
+                    "step",
+                    step,
+                    epoch,
+                    repr(loss.item()),
+                    repr(lr),
+                    inputs.sum().item(),
+                    draws().split()[2],
+                    file=log,
+                    flush=True,
                 )
                 pause()
             if epoch >= SWA_START:

@@ -1,0 +1,69 @@
+"""Twenty kills by time and by phase, and every script once: each line equal to torchrun's, or refused by code. `make resume` does 250."""
+
+import importlib.util
+import random
+
+import pytest
+from kills import CASES, Case, Launch, Plan, as_json, reference, run_with_kills
+
+pytestmark = [pytest.mark.process, pytest.mark.resume, pytest.mark.timeout(240)]
+SEED = 16
+
+
+def by_time(*victims, within_seconds=0.6):
+    rng = random.Random(f"{SEED} {victims}")
+    return tuple(Plan("time", victim, rng.uniform(0.0, within_seconds)) for victim in victims)
+
+
+def phases(*names):
+    return tuple(Plan(name) for name in names)
+
+
+KILLS = {
+    "three ranks": (Launch(Case("full"), ranks=3), by_time("rank", "all", "rank")),
+    "loader workers": (Launch(Case("full", ("--workers", "2"))), by_time("worker", "rank")),
+    "two local hosts": (Launch(Case("full"), hosts=2), by_time("host", "rank")),
+    "step and evaluation": (Launch(Case("full"), slow_seconds=0.0), phases("optimizer.step", "evaluation")),
+    "copy": (Launch(Case("full", ("--hidden", "700", "--batches", "16"))), phases("copy", "copy")),
+    "twice in a restart": (Launch(Case("full"), ranks=3), phases("prologue", "restored")),
+    "an iterator by hand": (Launch(Case("while_next"), ranks=3), by_time("rank")),
+    "a stream with workers": (Launch(Case("iterable", ("--workers", "2"))), by_time("all")),
+    "books": (Launch(Case("bookkeeping"), ranks=3), by_time("rank", "all")),
+    "its own checkpoint": (Launch(Case("early_stopping")), by_time("rank", "rank")),
+    "folds": (Launch(Case("folds"), ranks=3), by_time("rank")),
+}
+
+
+@pytest.fixture(scope="module")
+def references(tmp_path_factory):
+    return tmp_path_factory.mktemp("references")
+
+
+@pytest.fixture
+def lines(references, user_environment):
+    return lambda launch: reference(launch.case, launch.world_size, references, user_environment)
+
+
+@pytest.mark.parametrize("name", KILLS)
+def test_what_was_killed_writes_what_torchrun_writes(name, lines, tmp_path, user_environment):
+    launch, plans = KILLS[name]
+    outcome = run_with_kills(launch, plans, lines(launch), tmp_path / "run", user_environment, seed=SEED)
+    assert outcome.verdict == "equal", as_json(outcome)
+    assert not outcome.missed, as_json(outcome)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.refused], ids=lambda case: case.name)
+def test_a_loop_of_a_trainer_is_refused_by_its_code_and_goes_on(case, lines, tmp_path, user_environment):
+    if case.needs and importlib.util.find_spec(case.needs) is None:
+        pytest.skip(f"{case.needs} is not installed")
+    launch = Launch(case, slow_seconds=0.0)
+    outcome = run_with_kills(launch, (), lines(launch), tmp_path / "run", user_environment, seed=SEED)
+    assert outcome.verdict == f"refused {case.refused}", as_json(outcome)
+
+
+def test_without_resume_a_kill_is_seen_to_cost_steps(lines, tmp_path, user_environment):
+    launch = Launch(Case("full"), options=("--max-restarts", "1"))
+    outcome = run_with_kills(
+        launch, [Plan("time", "rank", 0.5)], lines(launch), tmp_path / "run", user_environment, seed=SEED
+    )
+    assert outcome.verdict == "wrong" and "made again after one kill" in outcome.complaints[0], as_json(outcome)

@@ -1,0 +1,208 @@
+"""A run seen from outside: its processes, the ring and the state buffer of each rank, what a rank is doing now."""
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paceline.probes.stacks import StackFrame, dump
+from paceline.recording.ring import NotARing, RingHeader, RingReader
+from paceline.recording.state_buffer import Cell, Keeping, StateHeader
+
+MARK = "RESUME_TEST_MARK"
+_STATE_BUFFER = "memfd:paceline-state"
+_SECONDS_FOR_A_STACK = 5.0
+
+
+@dataclass
+class Run:
+    """The processes of one `paceline run`, by the mark in their environment."""
+
+    mark: str
+    host_count: int = 1
+    _headers: dict[int, StateHeader] = field(default_factory=dict)
+    _rings: dict[Path, RingReader] = field(default_factory=dict)
+    _directories: set[Path] = field(default_factory=set)
+
+    def processes(self) -> list[int]:
+        """Every process of the run that lives."""
+        needle = f"{MARK}={self.mark}".encode()
+        return [pid for pid in _pids() if needle in _environment(pid) and is_alive(pid)]
+
+    def ranks(self) -> dict[int, RingHeader]:
+        """The ranks of the newest attempt that live, by rank."""
+        found = [header for header in self._ring_headers() if is_alive(header.pid)]
+        newest = max((header.attempt for header in found), default=0)
+        return {header.rank: header for header in found if header.attempt == newest}
+
+    def headers(self, ranks: dict[int, RingHeader]) -> dict[int, StateHeader]:
+        """The state buffers of these ranks, by rank; empty where they keep no state."""
+        by_pid = {header.cells[Cell.PID]: header for header in self._headers.values()}
+        if any(header.pid not in by_pid for header in ranks.values()):
+            self._look_for_buffers()
+            by_pid = {header.cells[Cell.PID]: header for header in self._headers.values()}
+        return {rank: by_pid[header.pid] for rank, header in ranks.items() if header.pid in by_pid}
+
+    def all_headers(self) -> list[StateHeader]:
+        """Every state buffer that was seen, also those of ranks that are no more."""
+        return list(self._headers.values())
+
+    def loader_workers(self, pid: int) -> list[int]:
+        """The processes that load data for this rank."""
+        return [child for child in children(pid) if not _is_tracker(child)]
+
+    def hosts(self) -> list[list[int]]:
+        """The ranks of each host, which has a directory of rings of its own."""
+        by_directory: dict[Path, list[int]] = {}
+        alive = {header.pid: rank for rank, header in self.ranks().items()}
+        for path in self._rings:
+            pid = int(path.stem.partition("-")[2])
+            if pid in alive:
+                by_directory.setdefault(path.parent, []).append(alive[pid])
+        return list(by_directory.values())
+
+    def close(self) -> None:
+        for reader in self._rings.values():
+            reader.close()
+        for header in self._headers.values():
+            os.close(header.descriptor)
+
+    def _ring_headers(self) -> Iterator[RingHeader]:
+        if len(self._directories) < self.host_count:
+            self._look_for_rings()
+        for directory in self._directories:
+            for path in directory.glob("*-*.ring"):
+                if path not in self._rings:
+                    with suppress(NotARing, OSError):
+                        self._rings[path] = RingReader(path)
+        for reader in self._rings.values():
+            with suppress(NotARing, OSError):
+                yield reader.header()
+
+    def _look_for_rings(self) -> None:
+        needle = f"{MARK}={self.mark}".encode()
+        for pid in _pids():
+            environment = _environment(pid)
+            if needle in environment:
+                for variable in environment:
+                    name, _, value = variable.partition(b"=")
+                    if name == b"PACELINE_RING_DIR":
+                        self._directories.add(Path(os.fsdecode(value)))
+
+    def _look_for_buffers(self) -> None:
+        for pid in self.processes():
+            for link in Path(f"/proc/{pid}/fd").glob("*"):
+                try:
+                    if _STATE_BUFFER not in os.readlink(link):
+                        continue
+                    inode = link.stat().st_ino
+                    if inode not in self._headers:
+                        self._headers[inode] = StateHeader(os.open(link, os.O_RDWR | os.O_CLOEXEC))
+                except (OSError, ValueError):
+                    continue
+
+
+@dataclass
+class Stopped:
+    """A rank that stands still while it is looked at, so that what was seen is true when it is killed."""
+
+    pid: int
+
+    def __enter__(self) -> "Stopped":
+        _send(self.pid, signal.SIGSTOP)
+        until = time.monotonic() + 1.0
+        while _state(self.pid) not in ("T", "t", "Z", "") and time.monotonic() < until:
+            pass
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _send(self.pid, signal.SIGCONT)
+
+    def stack(self) -> tuple[StackFrame, ...]:
+        """The frames of the main thread; empty: it has none now.
+
+        Raises:  RuntimeError: no process can be looked into here
+        """
+        found = dump(self.pid, timeout_seconds=_SECONDS_FOR_A_STACK)
+        if found.threads is None and is_alive(self.pid) and "py-spy" in found.reason and "installed" in found.reason:
+            raise RuntimeError(found.reason)
+        return found.main.frames if found.main is not None else ()
+
+
+def is_in(frames: tuple[StackFrame, ...], file: str, function: str) -> bool:
+    """Is one of the frames in such a file and function? Both are patterns."""
+    return any(re.search(file, frame.file or "") and re.fullmatch(function, frame.function) for frame in frames)
+
+
+def is_writing(header: StateHeader) -> bool:
+    """One slot is sealed and the other one, which was, is being written."""
+    cells = header.cells
+    steps = cells[Cell.STEP_0], cells[Cell.STEP_1]
+    return cells[Cell.KEEPING] == Keeping.KEPT and 0 in steps and max(steps) > 1
+
+
+def is_sealed_without_batch(header: StateHeader) -> bool:
+    """The newest slot is sealed, and the checksum of the batch that comes next is not there yet."""
+    slots = header.slots()
+    return len(slots) == 2 and slots[0].batch_crc is None and slots[1].batch_crc is not None
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process started and that live."""
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += [int(child) for child in path.read_text().split()]
+    return [child for child in found if is_alive(child)]
+
+
+def is_alive(pid: int) -> bool:
+    """It is there and has not ended."""
+    return _state(pid) not in ("Z", "X", "")
+
+
+def command(pid: int) -> str:
+    """Its command line; empty: it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def kill(pid: int) -> bool:
+    """SIGKILL. False: it was gone."""
+    return _send(pid, signal.SIGKILL)
+
+
+def _send(pid: int, number: signal.Signals) -> bool:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _is_tracker(pid: int) -> bool:
+    return "resource_tracker" in command(pid)
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
