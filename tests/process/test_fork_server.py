@@ -63,7 +63,7 @@ print(json.dumps({{"attempt": attempt, "rank": rank, "facts": facts, "draws": dr
 """
 OF_THE_ATTEMPT = {
     "TORCHELASTIC_RESTART_COUNT", "PACELINE_ATTEMPT", "MASTER_PORT", "PACELINE_RING_DIR", "PACELINE_SOCKET_DIR", "PACELINE_ERROR_DIR",
-    "SM_MASTER_PORT", "SM_TRAINING_ENV",
+    "SM_MASTER_PORT", "SM_TRAINING_ENV", "TORCHELASTIC_ERROR_FILE",
 }  # fmt: skip
 
 
