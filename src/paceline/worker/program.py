@@ -26,7 +26,7 @@ def first_path(argv: list[str], directory: str = "") -> str:
 
 def hidden_by(first: str, names: Iterable[str]) -> str | None:
     """Why a program of this directory would import other modules than those with these names that are loaded here; None: it would not."""
-    loaded = {name.partition(".")[0] for name in names}
+    loaded = {name.partition(".")[0] for name in names} - {"__main__"}
     with contextlib.suppress(OSError):
         for entry in os.scandir(first):
             name, suffix = os.path.splitext(entry.name)
