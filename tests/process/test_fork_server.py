@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from process_facts import FACTS
 
 from paceline.facts import Status
 
@@ -56,30 +57,13 @@ if attempt == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     step()
 """
-FACTS = """
-import gc, json, threading, traceback
-import numpy, random
-main = sys.modules["__main__"]
-facts = {
-    "argv": sys.argv, "orig_argv": sys.orig_argv[1:], "path": sys.path, "flags": repr(sys.flags), "executable": sys.executable,
-    "main": sorted(name for name in vars(main) if name.startswith("__")), "file": main.__file__,
-    "spec": repr(main.__spec__).partition(" at 0x")[0],
-    "loader": type(main.__loader__).__name__, "package": main.__package__, "name": __name__, "annotations": main.__annotations__,
-    "environ": dict(os.environ), "cwd": os.getcwd(), "umask": os.umask(0o22), "session": os.getsid(0) == os.getpid(),
-    "group": os.getpgid(0) == os.getpid(), "policy": os.sched_getscheduler(0), "nice": os.nice(0), "cpus": sorted(os.sched_getaffinity(0)),
-    "threads": [thread.name for thread in threading.enumerate()], "gc": gc.isenabled(), "thresholds": gc.get_threshold(),
-    "signals": [str(signal.getsignal(number)).partition(" at ")[0] for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)],
-    "stdio": [(one.fileno(), one.isatty(), one.encoding, one.errors, one.write_through) for one in (sys.stdout, sys.stderr)],
-    "descriptors": sorted(os.readlink(f"/proc/self/fd/{fd}").partition(":")[0] for fd in "012"),
-    "hook": sys.excepthook.__name__, "warnings": len(__import__("warnings").filters),
-    "trace": traceback.format_stack()[-1].splitlines()[0], "path_hooks": len(sys.path_hooks), "finders": len(sys.meta_path),
-}
+SAYS_FACTS = f"""{FACTS}
 draws = [random.random(), float(numpy.random.rand()), torch.initial_seed()]
-print(json.dumps({"attempt": attempt, "rank": rank, "facts": facts, "draws": draws}), flush=True)
+print(json.dumps({{"attempt": attempt, "rank": rank, "facts": facts, "draws": draws}}), flush=True)
 """
 OF_THE_ATTEMPT = {
     "TORCHELASTIC_RESTART_COUNT", "PACELINE_ATTEMPT", "MASTER_PORT", "PACELINE_RING_DIR", "PACELINE_SOCKET_DIR", "PACELINE_ERROR_DIR",
-    "SM_MASTER_PORT", "SM_TRAINING_ENV",
+    "SM_MASTER_PORT", "SM_TRAINING_ENV", "TORCHELASTIC_ERROR_FILE",
 }  # fmt: skip
 
 
@@ -102,7 +86,7 @@ def facts_of(out):
 
 @pytest.mark.parametrize("options", [(), ("-m",)])
 def test_a_forked_rank_finds_what_a_new_process_finds(paceline, options):
-    text = TRAINS.replace("\nif attempt == 0:", f"{FACTS}\nif attempt == 0:")
+    text = TRAINS.replace("\nif attempt == 0:", f"{SAYS_FACTS}\nif attempt == 0:")
     finished = restarted(paceline, text, "--lr", "a b", options=options, MINE="x")
     assert "new processes" not in finished.err
     found = facts_of(finished.out)

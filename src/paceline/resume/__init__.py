@@ -7,12 +7,13 @@ for epoch in steps(range(epochs)):
 
 import builtins
 import sys
+import types
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-__all__ = ["steps"]
+__all__ = ["extra", "state", "steps"]
 
 
 def steps(source: Iterable[T]) -> Iterable[T]:
@@ -26,3 +27,20 @@ def steps(source: Iterable[T]) -> Iterable[T]:
     frame = sys._getframe(1)
     found: Iterable[T] = follow(frame.f_lineno, source, frame)
     return found
+
+
+def state(**values: Any) -> types.SimpleNamespace:
+    """A namespace with these attributes, for values that go on after a restart: `s = state(best=0.0)`, then `s.best`."""
+    made = types.SimpleNamespace(**values)
+    extra(made)
+    return made
+
+
+def extra(*things: Any) -> None:
+    """Name objects that are to go on after a restart and that no variable of the script leads to.
+
+    An object is kept by its `state_dict` and `load_state_dict` if it has them, else by its attributes if its class is the user's own.
+    """
+    named = getattr(builtins, "__paceline_extra__", None)
+    if named is not None:
+        named.extend(things)

@@ -40,6 +40,8 @@ def prepare(finder: Any) -> None:
     _enter(patches, "", _last())
     finder.after.update({module: partial(_run, wanted) for module, wanted in patches.items()})
     _already_there(finder)
+    # torch is in sys.modules already, and not yet executed.
+    finder.after["torch"] = _resume
 
 
 def _watching(off: str, rank: RankRecorder) -> list[RankInstrument]:
@@ -107,7 +109,7 @@ def _first(watching: Iterable[RankInstrument]) -> dict[str, Patch]:
 
 def _last() -> dict[str, Patch]:
     """Patches that belong to no instrument and run after those of the instruments."""
-    patches: dict[str, Patch] = {"torch.distributed": _backends, "torch": _resume}
+    patches: dict[str, Patch] = {"torch.distributed": _backends}
     if gradients.wanted():
         patches["torch.optim.optimizer"] = gradients.watch_first_step
         patches["torch.nn.parallel.distributed"] = gradients.exchange_by_strategy

@@ -11,19 +11,15 @@ lets the rank go; where the rank keeps its state, its state buffer is the fifth.
 of the connection ends this program, and no rank.
 """
 
-import builtins
 import contextlib
 import gc
 import importlib
-import importlib.machinery
 import json
 import os
-import runpy
 import socket
 import sys
 import threading
 import time
-import types
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,12 +42,6 @@ class Order:
     state: int | None = None
     """Descriptor of the rank's state buffer; None: it keeps no state."""
 
-    @property
-    def first_path(self) -> str:
-        """The directory that Python puts first on sys.path for this program."""
-        here = os.path.abspath(self.directory or ".")
-        return here if self.argv[0] == "-m" else os.path.dirname(os.path.realpath(os.path.join(here, self.argv[0])))
-
 
 def main() -> None:
     """Import torch, then answer the agent. In a rank, run the program: it ends as the main program of this process would."""
@@ -62,6 +52,9 @@ def main() -> None:
     # Where the scheduler shares the machine among sessions, an idle thread of a session of its own is not idle. Ranks have their own again.
     with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as file:
         file.write("19")
+    # Set by sitecustomize, which knows under which name paceline is loaded in this process.
+    worker = next(finder.paceline_worker for finder in sys.meta_path if hasattr(finder, "paceline_worker"))
+    program = worker("program")
     before = dict(os.environ)
     reason = preload() or several_threads()
     connection.send(json.dumps({"unusable": reason} if reason else {"ready": True}).encode())
@@ -71,9 +64,9 @@ def main() -> None:
     # Pages of objects that no collection visits are shared with the ranks.
     gc.collect()
     gc.freeze()
-    order = serve(connection)
+    order = serve(connection, program)
     if order is not None:
-        become(order, changed)
+        become(order, changed, program)
 
 
 def preload() -> str | None:
@@ -115,8 +108,11 @@ def _import_torch(failures: list[str]) -> None:
         failures.append(f"torch cannot be imported ahead of the ranks: {type(error).__name__}: {error}")
 
 
-def serve(connection: socket.socket) -> Order | None:
-    """Answer requests. Returns an order in a new rank, and None in this program when the agent has closed the connection."""
+def serve(connection: socket.socket, program: Any) -> Order | None:
+    """Answer requests. Returns an order in a new rank, and None in this program when the agent has closed the connection.
+
+    `program`: the module of that name.
+    """
     while True:
         message, descriptors, _, _ = socket.recv_fds(connection, _MOST_BYTES, 5)
         if not message:
@@ -124,7 +120,8 @@ def serve(connection: socket.socket) -> Order | None:
         order_file, out, err, may_go, *state = descriptors
         with open(order_file, "rb") as file:
             order = Order(**json.load(file), state=state[0] if state else None)
-        if reason := hidden_by(order.first_path):
+        if path := program.hidden_by(program.first_path(order.argv, order.directory or ""), sys.modules):
+            reason = f"{path} stands in front of a module that torch imports"
             connection.send(json.dumps({"refused": reason}).encode())
         elif (pid := fork_orphan()) == 0:
             connection.close()
@@ -162,46 +159,21 @@ def fork_orphan() -> int:
     return pid
 
 
-def hidden_by(first: str) -> str | None:
-    """Why a program of this directory would import other modules than those that are loaded here; None: it would not."""
-    loaded = {name.partition(".")[0] for name in sys.modules}
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(first):
-            name, suffix = os.path.splitext(entry.name)
-            is_module = suffix in (".py", ".so", ".pyc") or os.path.exists(os.path.join(entry.path, "__init__.py"))
-            if is_module and name.partition(".")[0] in loaded:
-                return f"{entry.path} stands in front of a module that torch imports"
-    return None
+def become(order: Order, changed: dict[str, str], program: Any) -> None:
+    """Be the rank: set what a new process would find, and run the program.
 
-
-def become(order: Order, changed: dict[str, str]) -> None:
-    """Be the rank: set what a new process would find, and run the program. `changed`: variables that imports have set."""
+    `changed`: variables that imports have set. `program`: the module of that name.
+    """
     os.environ.clear()
     os.environ.update({**order.environment, **changed})
     if order.state is not None:
         os.environ["PACELINE_STATE_FD"] = str(order.state)
-    argv = order.argv
     if not sys.flags.safe_path:
-        sys.path.insert(0, order.first_path)
+        sys.path.insert(0, program.first_path(order.argv, order.directory or ""))
     if order.directory is not None:
         os.chdir(order.directory)
     _reseed()
-    sys.orig_argv[:] = [sys.executable, "-u", *argv]
-    sys.argv[:] = argv[argv[0] == "-m" :]
-    # SEAM: with order.state, the program is run by the function of run_script.py that lets its loops go on where they were.
-    main_module: Any = types.ModuleType("__main__")
-    main_module.__dict__.update(__builtins__=builtins, __annotations__={})
-    sys.modules["__main__"] = main_module
-    if argv[0] == "-m":
-        runpy._run_module_as_main(argv[1])  # type: ignore[attr-defined]
-        return
-    path = os.path.join(os.getcwd(), argv[0])
-    main_module.__dict__.update(
-        __file__=path, __cached__=None, __loader__=importlib.machinery.SourceFileLoader("__main__", path)
-    )
-    with open(path, "rb") as file:
-        code = compile(file.read(), path, "exec", dont_inherit=True)
-    exec(code, main_module.__dict__)
+    program.run(order.argv, ["-u"])
 
 
 def _reseed() -> None:

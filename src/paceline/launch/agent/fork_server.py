@@ -25,6 +25,7 @@ OF_A_RANK = (
 )  # fmt: skip
 _MOST_BYTES = 4096
 _ANSWER_SECONDS = 5.0
+_LEAVING_SECONDS = 1.0
 # Several times what a process with torch takes, so that it is not what the ranks lack.
 LEAST_MEMORY_BYTES = 1 << 30
 NOT_PYTHON = "the program is not a script or a module of this Python"
@@ -66,11 +67,11 @@ class ForkServer:
     def refusal(self) -> str | None:
         """Why no rank can be forked from it now; None: it is ready."""
         if self.process.poll() is not None:
-            return f"the fork server ended with {self.process.returncode}"
+            return self._how_it_left()
         if self._state:
             with suppress(BlockingIOError):
                 said = _document(self.connection.recv(_MOST_BYTES, socket.MSG_DONTWAIT))
-                self._state = said.get("unusable", "") if said else "the fork server has left"
+                self._state = said.get("unusable", "") if said else self._how_it_left()
         return self._state or None
 
     def fork(
@@ -104,7 +105,7 @@ class ForkServer:
                 )
                 answer = _document(self.connection.recv(_MOST_BYTES))
             if "pid" not in answer:
-                raise ForkRefused(answer.get("refused", "the fork server has left"))
+                raise ForkRefused(answer.get("refused") or self._how_it_left())
             os.write(write, b".")
         except OSError as error:
             # An answer that comes too late would be taken for that of the next rank.
@@ -115,6 +116,12 @@ class ForkServer:
             os.close(read)
             os.close(write)
         return ForkedProcess(answer["pid"])
+
+    def _how_it_left(self) -> str:
+        # Its socket is closed a moment before it can be waited for.
+        with suppress(subprocess.TimeoutExpired):
+            return f"the fork server ended with {self.process.wait(_LEAVING_SECONDS)}"
+        return "the fork server has left"
 
     def close(self) -> None:
         """End the fork server. Ranks that were forked go on."""

@@ -43,6 +43,7 @@ def begin(torch: Any = None) -> None:
     fcntl.fcntl(descriptor, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
     _session = Session(descriptor)
     builtins.__paceline_loop__ = loop  # type: ignore[attr-defined]
+    builtins.__paceline_extra__ = []  # type: ignore[attr-defined]
     _session.begin()
 
 

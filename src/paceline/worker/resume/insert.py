@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import cache_from_source
-from types import CodeType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from ...loops_in_source import CALL, decoded, put_calls
@@ -48,8 +48,8 @@ def watch_imports() -> None:
         sys.meta_path.insert(0, _Finder())
 
 
-def _same(line: int, source: Iterable[Any]) -> Iterable[Any]:
-    """The call before the session begins, and without one."""
+def _same(line: int, source: Iterable[Any], frame: FrameType | None = None) -> Iterable[Any]:
+    """The call where no session has begun."""
     return source
 
 
@@ -87,26 +87,24 @@ def _is_users_directory(directory: str) -> bool:
 
 
 def _compile_changed(loader: SourceFileLoader) -> None:
-    unchanged = loader.get_code
+    """Let this loader return the code with the calls, once. A file that gets no call or cannot be read is loaded as usual."""
+    try:
+        source = loader.get_data(loader.path)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            tree, is_changed = _tree(source, loader.path)
+            if not is_changed:
+                return
+            code = _compile(tree, loader.path)
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return
 
-    def get_code(fullname: str) -> CodeType | None:
-        try:
-            source = loader.get_data(loader.path)
-            with warnings.catch_warnings(record=True) as warned:
-                warnings.simplefilter("always")
-                tree, is_changed = _tree(source, loader.path)
-                code = _compile(tree, loader.path) if is_changed else None
-        except (OSError, SyntaxError, ValueError, RecursionError):
-            # The usual way raises what is usual.
-            code = None
-        if code is None:
-            return unchanged(fullname)
+    def get_code(fullname: str) -> CodeType:
+        del loader.get_code
         # Python warns of a file when it compiles the file for the cache.
         if warned and not os.path.exists(cache_from_source(loader.path)):
             _compile(source, loader.path)
         return code
 
-    # Python leaves frames of this file out of the tracebacks of imports, if nothing is between them.
-    get_code.__code__ = get_code.__code__.replace(co_filename="<frozen importlib._bootstrap_external>")
     # The function is set on the instance, because importlib.resources and inspect look at the loader's type.
     loader.get_code = get_code  # type: ignore[method-assign]

@@ -29,7 +29,8 @@ _ITERATORS = frozenset({
     type(iter([])), type(iter(())), type(iter(range(0))), type(iter(range(1 << 70))), type(iter("")), type(reversed([])),
     enumerate, zip, map, filter, itertools.count, itertools.cycle, itertools.chain, itertools.islice, itertools.repeat,
 })  # fmt: skip
-_OF_TORCH_BY_ATTRIBUTES = ("torch.optim.", "torch.amp.", "torch.cuda.amp.", "torch.utils.data.")
+# Libraries whose objects keep what decides on the training in their attributes.
+_BY_ATTRIBUTES = ("torch.optim.", "torch.amp.", "torch.cuda.amp.", "torch.utils.data.", "accelerate.")
 
 
 class GeneratorKind(Kind):
@@ -139,7 +140,7 @@ class Context:
             return _BY_TYPE[tuple]
         if self.is_users_class(own_type):
             return _INSTANCE
-        if own_type.__module__.startswith(_OF_TORCH_BY_ATTRIBUTES):
+        if own_type.__module__.startswith(_BY_ATTRIBUTES):
             return _ATTRIBUTES
         if own_type.__module__ == "builtins":
             return None

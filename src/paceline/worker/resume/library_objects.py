@@ -26,7 +26,10 @@ class StatefulKind(Kind):
     code = "stateful"
 
     def keep(self, capture: Capture, thing: Any) -> Any:
-        state = thing.state_dict()
+        try:
+            state = thing.state_dict()
+        except AttributeError as error:
+            raise CannotKeep(f"`{capture.place}` ({type(thing).__qualname__}) has no state_dict: {error}") from None
         # The dict is new at each call, and its id must stay its own until the walk is over.
         return [capture.value(state)]
 

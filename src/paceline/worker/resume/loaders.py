@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import marshal
+import multiprocessing
 import os
 import sys
 import weakref
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ..error_file import is_users
 from ..no_compile import left_alone_by_compile, passed_over_by_warnings
 from . import random_state
+from .datasets import DatasetWatch
 from .object_graph import CannotKeep, CannotPutBack, Capture, Restore
 
 if TYPE_CHECKING:
@@ -86,7 +88,8 @@ class Loaders:
         self.passing = False
         # The position at which an iterator is being made.
         self._arriving: tuple[Any, ...] | None = None
-        # In a worker: its random numbers, to be set before its first batch.
+        # In a worker: what it reads; its random numbers, to be set before its first batch.
+        self._watch: DatasetWatch | None = None
         self._workers_begin: dict[int, Any] = {}
 
     # ------------------------------------------------------------------------------------------------ saved state
@@ -172,6 +175,10 @@ class Loaders:
         if wanted is not None and not wanted[5]:
             self._arriving = wanted
             self._workers_begin = dict(wanted[4])
+        if loader.num_workers and _start_method(loader) != "fork":
+            self._session.refuse(
+                "F12", "the workers of a loader are not forks of the rank: their random numbers cannot be kept"
+            )
         try:
             iterator = make(loader)
             if self._arriving is not None:
@@ -273,13 +280,15 @@ class Loaders:
             if frame is None:
                 return
             file = frame.f_code.co_filename
-            if file.startswith(_OURS) and frame.f_code.co_name == "_items":
-                position.is_followed = True
+            if file.startswith(_OURS):
+                if frame.f_code.co_name == "_items":
+                    position.is_followed = True
+                    return
+            elif frame.f_code.co_flags & CO_GENERATOR and f"{os.sep}tqdm{os.sep}" not in file:
+                # It may be ahead of who takes its items, so they are taken from it again. A followed loop does that.
+                position.in_generator = position.is_followed = True
                 return
-            if not file.startswith(_OURS) and is_users(file):
-                position.in_generator = bool(frame.f_code.co_flags & CO_GENERATOR)
-                # A followed loop takes them from the generator.
-                position.is_followed = position.in_generator
+            elif is_users(file):
                 return
             frame = frame.f_back
 
@@ -298,10 +307,13 @@ class Loaders:
             begin = loaders._workers_begin.pop(worker.id, None)
             if begin is not None:
                 random_state.put_back(begin)
+            if loaders._watch is None:
+                loaders._watch = DatasetWatch(worker.dataset)
+            loaders._watch.begin()
             before = random_state.kept()
             batch = fetch(self, index)
             after = random_state.kept()
-            return _FromWorker(batch, worker.id, after if after != before else None)
+            return _FromWorker(batch, worker.id, after if after != before else None, loaders._watch.changed())
 
         @functools.wraps(process)
         def _process_data(self: Any, data: Any, *args: Any) -> Any:
@@ -310,6 +322,10 @@ class Loaders:
                 position = vars(self).get(_ATTRIBUTE)
                 if batch.random is not None and position is not None:
                     position.workers[batch.worker] = batch.random
+                if batch.changed is not None and loaders._session.follows():
+                    loaders._session.refuse(
+                        "F12", f"the dataset changes in the workers of its loader: its `{batch.changed}`"
+                    )
                 return batch.batch
             return batch
 
@@ -326,18 +342,18 @@ class Loaders:
 
 
 class _FromWorker:
-    """A batch of a worker, with the worker's random numbers after it if it used any."""
+    """A batch of a worker, with the worker's random numbers after it if it used any, and the attribute of the dataset that it changed."""
 
-    __slots__ = ("batch", "random", "worker")
+    __slots__ = ("batch", "changed", "random", "worker")
 
-    def __init__(self, batch: Any, worker: int, random: Any) -> None:
-        self.batch, self.worker, self.random = batch, worker, random
+    def __init__(self, batch: Any, worker: int, random: Any, changed: str | None) -> None:
+        self.batch, self.worker, self.random, self.changed = batch, worker, random, changed
 
     def pin_memory(self, device: Any = None) -> _FromWorker:
         """What DataLoader's thread asks of a batch of an unknown class."""
         from torch.utils.data._utils.pin_memory import pin_memory
 
-        return _FromWorker(pin_memory(self.batch, device), self.worker, self.random)
+        return _FromWorker(pin_memory(self.batch, device), self.worker, self.random, self.changed)
 
 
 class _Itertools:
@@ -351,6 +367,11 @@ class _Itertools:
 
     def cycle(self, items: Any) -> Any:
         return itertools.cycle(self._loaders.rotated(list(items)))
+
+
+def _start_method(loader: Any) -> str:
+    context = loader.multiprocessing_context
+    return str((context or multiprocessing).get_start_method())
 
 
 def _pass_over(iterator: Any, count: int) -> None:

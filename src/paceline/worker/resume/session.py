@@ -8,6 +8,7 @@ state is put back into the objects that the script has made.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import gc
 import marshal
@@ -26,6 +27,7 @@ from ..rank_recorder import this_rank
 from . import frames, random_state
 from .batches import checksum
 from .buckets import Buckets
+from .files import Files
 from .frequency import Frequency
 from .kinds import Context
 from .loaders import Loaders
@@ -41,7 +43,7 @@ EXIT_CODE = 205
 _STEPS_WITHOUT_HEAD = 3
 _DOCUMENT = (
     "cursors", "head_is_loop", "head_line", "frames", "modules", "others", "loaders", "buckets", "random", "gradients", "began",
-    "nodes", "described",
+    "nodes", "described", "files", "extra",
 )  # fmt: skip
 
 
@@ -56,6 +58,7 @@ class Session:
         self.loops = Loops(self)
         self.loaders = Loaders(self)
         self.buckets = Buckets()
+        self.files = Files(self)
         self.context = Context(self.loaders)
         self._modules = frames.UsersModules()
         self._frequency = Frequency(self._cells)
@@ -97,6 +100,7 @@ class Session:
             self.loops.ahead = list(self._plan["cursors"])
             self.loaders.expect(self._plan["loaders"])
             self.buckets.expect(self._plan["buckets"])
+            self.files.expect(self._plan["files"])
             self._began = marshal.loads(self._plan["began"])
         self._begin_with_random_numbers()
         self._patch()
@@ -104,6 +108,10 @@ class Session:
     def follows(self) -> bool:
         """Whether loops and loaders are followed in this process and thread."""
         return self._is_on and os.getpid() == self._pid and threading.get_ident() == self._thread
+
+    def is_training(self) -> bool:
+        """Whether a step has been made."""
+        return self._heads > 0 or self.stepped
 
     def is_worker(self) -> bool:
         """Whether this is a child of the rank that was forked while loops were followed."""
@@ -133,6 +141,7 @@ class Session:
         register_optimizer_step_post_hook(self._after_step)
         _note_construction(torch.optim.Optimizer, self._optimizers)
         _note_construction(torch.optim.lr_scheduler.LRScheduler, self._schedulers)
+        self.files.patch()
         self.loaders.patch(sys.modules["torch.utils.data.dataloader"], sys.modules["torch.utils.data._utils.fetch"])
         distributed = sys.modules.get("torch.nn.parallel.distributed")
         if distributed is not None:
@@ -201,6 +210,7 @@ class Session:
             for name, module in self._modules.items()
         }
         others = [[capture.value(one) for one in self._unnamed(kind, capture)] for kind in self._known_objects()]
+        extra = [capture.value(one) for one in _extra()]
         gradients = self._gradients(capture)
         chain = self.loops.around(frame)
         document = (
@@ -217,6 +227,8 @@ class Session:
             self._began_with,
             capture.nodes,
             capture.described,
+            self.files.kept(),
+            extra,
         )
         self._slot = self.slots.write(self._heads, capture.tensors, capture.described, marshal.dumps(document))
         self._cells[Cell.KEEPING] = Keeping.KEPT
@@ -336,6 +348,8 @@ class Session:
         gc.collect()
         for kind, kept_others in zip(self._known_objects(), plan["others"], strict=True):
             self._put_others(restore, kind, kept_others)
+        for value, one in zip(plan["extra"], _extra(), strict=True):
+            restore.thing(value, one)
         slot = plan["slot"]
         copies = self.slots.read(slot, plan["described"])
         with torch.no_grad():
@@ -347,6 +361,7 @@ class Session:
         for space, variables in spaces:
             space.update(variables)
         self.loaders.put_back()
+        self.files.put_back()
         random_state.put_back(plan["random"])
         self._slot, self._expected_batch = slot.number, slot.batch_crc
 
@@ -402,6 +417,11 @@ class Session:
                 this_rank.calls.notice(this_rank.ring, _TOPIC, f"{text} ({code})")
         except Exception as error:
             this_rank.note_failure(error, "resume")
+
+
+def _extra() -> list[Any]:
+    """What the script has named with paceline.resume.extra."""
+    return list(getattr(builtins, "__paceline_extra__", ()))
 
 
 def _note_construction(owner: Any, found: list[weakref.ref[Any]]) -> None:

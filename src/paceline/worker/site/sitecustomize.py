@@ -7,6 +7,7 @@ modules that every Python has already loaded at that point.
 """
 
 import atexit
+import builtins
 import os
 import sys
 
@@ -106,6 +107,9 @@ class AfterImport:
 class Shim:
     """The last finder. If no `smdistributed` is installed, it finds paceline's package under that name. See worker/smdistributed."""
 
+    # For paceline's own main programs, which are outside of the package.
+    paceline_worker = staticmethod(_worker)
+
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] != "smdistributed":
             return None
@@ -139,6 +143,10 @@ def _at_exit():
             leaving.last_words()
 
 
+def _same(line, source, frame=None):
+    return source
+
+
 def _watch_socket():
     def patch(module):
         _worker("host_aliases").patch_socket(module)
@@ -165,6 +173,8 @@ _finder = AfterImport()
 _off = os.environ.get("PACELINE_OFF", "").lower().replace(" ", "").split(",")
 if os.environ.get("PACELINE_RUN_ID"):
     sys.meta_path.append(Shim())
+    # A function whose loops can go on after a restart may be sent to a process that has no such loops: worker/resume/insert.py.
+    builtins.__paceline_loop__ = _same
     if "all" in _off:
         _finder.before.clear()
     elif "exit" not in _off:

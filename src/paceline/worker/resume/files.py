@@ -1,0 +1,198 @@
+"""What the script writes, so that a script that runs again from the top loses none of it.
+
+At each kept state the size of every file is noted that the script has opened for writing. In a new process these files are cut to that
+size, because the steps after it are made again. Until the state is put back the script only repeats its beginning: what it writes to these
+files is there already, so it goes nowhere; a directory that it makes may exist; a file that it removes stays.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import io
+import os
+import shutil
+import sys
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from ..no_compile import passed_over_by_warnings
+from .object_graph import CannotKeep
+
+if TYPE_CHECKING:
+    from .session import Session
+
+_OURS = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
+_MOST_FILES = 256
+_NOT_THE_SCRIPTS = ("/dev/", "/proc/", "/sys/")
+
+
+class Files:
+    """The files of this process."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        # Path -> the file objects that write to it; in the order in which they were opened.
+        self._written: dict[str, list[weakref.ref[Any]]] = {}
+        self._directories: list[str] = []
+        self._removed: str | None = None
+        # Of a saved state, until it is put back: path -> size, directories that the script had made.
+        self._sizes: dict[str, int] = {}
+        self._made_before: frozenset[str] = frozenset()
+        self._repeating = False
+        # Files of the repeated beginning: the object, its path.
+        self._to_join: list[tuple[weakref.ref[Any], str]] = []
+
+    # ------------------------------------------------------------------------------------------------- saved state
+
+    def kept(self) -> tuple[list[tuple[str, int]], list[str]]:
+        """Path and size of each file, and the directories that the script has made.
+
+        Raises:  CannotKeep: a file or directory would be lost in a new process
+        """
+        if self._removed is not None:
+            raise CannotKeep(f"the script removes `{self._removed}`, and would remove it again after a restart")
+        sizes = []
+        for path, writers in self._written.items():
+            for writer in writers:
+                file = writer()
+                if file is not None and not file.closed:
+                    _flush(file, path)
+            try:
+                sizes.append((path, os.stat(path).st_size))
+            except OSError:
+                continue
+        return sizes, self._directories
+
+    def expect(self, kept: tuple[list[tuple[str, int]], list[str]]) -> None:
+        """Cut the files of a saved state to their sizes. The script is about to repeat its beginning."""
+        self._repeating = True
+        self._sizes = dict(kept[0])
+        self._made_before = frozenset(kept[1])
+        self._directories = list(kept[1])
+        for path, size in self._sizes.items():
+            self._written[path] = []
+            if os.path.exists(path) and os.stat(path).st_size > size:
+                os.truncate(path, size)
+
+    def put_back(self) -> None:
+        """The beginning is over: files that it has opened are written to again, from where they were."""
+        self._repeating = False
+        for reference, path in self._to_join:
+            file = reference()
+            if file is None or file.closed:
+                continue
+            file.flush()
+            descriptor = os.open(path, _flags(file.mode), 0o666)
+            os.dup2(descriptor, file.fileno(), inheritable=False)
+            os.close(descriptor)
+            file.seek(0, os.SEEK_END)
+        self._to_join.clear()
+
+    # ------------------------------------------------------------------------------------------------------- calls
+
+    def patch(self) -> None:
+        """Replace the functions that open, make and remove."""
+        opens: Any = builtins.open
+        files = self
+
+        @functools.wraps(opens)
+        def open(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+            if not _WRITING.intersection(mode) or not files._is_the_scripts(file, sys._getframe(1).f_code.co_filename):
+                return opens(file, mode, *args, **kwargs)
+            path = os.path.abspath(os.fspath(file))
+            if files._repeating and path in files._sizes and "+" not in mode and "opener" not in kwargs:
+                made = opens(
+                    file, mode, *args, **kwargs, opener=lambda *_: os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+                )
+                files._to_join.append((weakref.ref(made), path))
+            else:
+                made = opens(file, mode, *args, **kwargs)
+            files._note(path, made)
+            return made
+
+        builtins.open = io.open = passed_over_by_warnings(open)
+        for module, name, decide in (
+            (os, "mkdir", self._makes),
+            (os, "remove", self._removes),
+            (os, "unlink", self._removes),
+            (shutil, "rmtree", self._removes_tree),
+        ):
+            self._replace(module, name, decide)
+
+    def _replace(self, module: Any, name: str, decide: Any) -> None:
+        own = getattr(module, name)
+        session = self._session
+
+        @functools.wraps(own)
+        def replaced(path: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(path, str | os.PathLike) and session.follows() and "dir_fd" not in kwargs:
+                absolute = os.path.abspath(os.fsdecode(path))
+                if decide(absolute):
+                    return None
+            return own(path, *args, **kwargs)
+
+        setattr(module, name, passed_over_by_warnings(replaced))
+
+    def _makes(self, path: str) -> bool:
+        if self._repeating and path in self._made_before and os.path.isdir(path):
+            return True
+        if not os.path.exists(path) and not path.startswith(_NOT_THE_SCRIPTS) and len(self._directories) < _MOST_FILES:
+            self._directories.append(path)
+        return False
+
+    def _removes(self, path: str) -> bool:
+        if self._repeating and path in self._sizes:
+            return True
+        self._written.pop(path, None)
+        return False
+
+    def _removes_tree(self, path: str) -> bool:
+        inside = path + os.sep
+        made_here = path in self._directories and not self._repeating
+        if (
+            os.path.isdir(path)
+            and not made_here
+            and not path.startswith(_temporary())
+            and not self._session.is_training()
+        ):
+            self._removed = path
+        for written in [one for one in self._written if one.startswith(inside)]:
+            del self._written[written]
+        return False
+
+    def _note(self, path: str, file: Any) -> None:
+        writers = self._written.setdefault(path, [])
+        writers[:] = [one for one in writers if (found := one()) is not None and not found.closed]
+        writers.append(weakref.ref(file))
+        if len(self._written) > _MOST_FILES:
+            del self._written[next(iter(self._written))]
+
+    def _is_the_scripts(self, file: Any, caller: str) -> bool:
+        if not isinstance(file, str | os.PathLike) or caller.startswith(_OURS) or not self._session.follows():
+            return False
+        return not os.path.abspath(os.fsdecode(file)).startswith(_NOT_THE_SCRIPTS)
+
+
+_WRITING = frozenset("wax+")
+
+
+def _flush(file: Any, path: str) -> None:
+    """Write out what a file object holds.
+
+    Raises:  CannotKeep: another process writes to the file too
+    """
+    file.flush()
+    descriptor = file.fileno()
+    if "a" in file.mode and os.lseek(descriptor, 0, os.SEEK_CUR) < os.fstat(descriptor).st_size and file.tell():
+        raise CannotKeep(f"another process writes to {path} too")
+
+
+def _flags(mode: str) -> int:
+    return os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_APPEND if "a" in mode else 0)
+
+
+def _temporary() -> str:
+    import tempfile
+
+    return tempfile.gettempdir() + os.sep
