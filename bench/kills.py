@@ -108,7 +108,7 @@ def _runs(
     cases = [case for case in CASES if _is_of(case, group) and (not only or case.script in only)]
     if not group.wanted:
         for case in cases[len(done) :]:
-            yield Launch(case, group.ranks, group.hosts, slow_seconds=0.0), (), seed
+            yield Launch(case, case.ranks or group.ranks, group.hosts, slow_seconds=0.0), (), seed
         return
     most_runs = 4 * group.wanted
     while cases and sum(len(outcome.kills) for outcome in done) < group.wanted and len(done) < most_runs:
@@ -123,15 +123,19 @@ def _runs(
             plans = tuple(random_plans(rng, KILLS_OF_A_RUN, victims=group.victims, span_seconds=0.7))
         # Without a pause in the step, so that a rank is somewhere else most of the time.
         slow_seconds = 0.0 if group.phases else 0.03
-        yield Launch(case, group.ranks, group.hosts, slow_seconds=slow_seconds), plans, rng.randrange(1 << 30)
+        yield (
+            Launch(case, case.ranks or group.ranks, group.hosts, slow_seconds=slow_seconds),
+            plans,
+            rng.randrange(1 << 30),
+        )
 
 
 def _is_of(case: Case, group: Group) -> bool:
     if case.needs is not None and importlib.util.find_spec(case.needs) is None:
         return False
-    if not group.wanted:
-        return True
-    return case.refused is None and ("--workers" in case.argv) == group.workers
+    if case.ranks is not None and (group.ranks, group.hosts) != (2, 1):
+        return False
+    return not group.wanted or (case.refused is None and ("--workers" in case.argv) == group.workers)
 
 
 def _run(launch: Launch, plans: Sequence[Plan], seed: int, references: Path) -> Outcome:
