@@ -17,16 +17,13 @@ import sys
 import weakref
 from inspect import CO_GENERATOR
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..error_file import is_users
 from ..no_compile import left_alone_by_compile, passed_over_by_warnings
 from . import random_state
 from .datasets import DatasetWatch
 from .object_graph import CannotKeep, CannotPutBack, Capture, Restore
-
-if TYPE_CHECKING:
-    from .session import Session
 
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
 _FRAMES = 32
@@ -77,7 +74,7 @@ class Position:
 class Loaders:
     """Patches DataLoader, and knows the position of each of its iterators in this process."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Any) -> None:
         self._session = session
         self._live: list[weakref.ref[Any]] = []
         # Positions of the saved state that no iterator has been made at yet, by key.
