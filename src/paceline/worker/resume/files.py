@@ -97,7 +97,7 @@ class Files:
         def open(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
             if not _WRITING.intersection(mode) or not files._is_the_scripts(file, sys._getframe(1).f_code.co_filename):
                 return opens(file, mode, *args, **kwargs)
-            path = os.path.abspath(os.fspath(file))
+            path = os.path.abspath(os.fsdecode(file))
             if files._repeating and path in files._sizes and "+" not in mode and "opener" not in kwargs:
                 made = opens(
                     file, mode, *args, **kwargs, opener=lambda *_: os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)

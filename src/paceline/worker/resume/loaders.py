@@ -164,10 +164,15 @@ class Loaders:
 
     def _made(self, make: Any, loader: Any, key: tuple[int, int]) -> Any:
         wanted = self.ahead.pop(key, None)
-        if wanted is not None:
-            self._put_samplers_back(loader, wanted[2])
-            random_state.put_back(wanted[1])
-        position = Position(key, loader, random_state.kept(), self._samplers(loader))
+        try:
+            if wanted is not None:
+                self._put_samplers_back(loader, wanted[2])
+                random_state.put_back(wanted[1])
+            position = Position(key, loader, random_state.kept(), self._samplers(loader))
+        except Exception as error:
+            # A sampler of the user may be of any kind.
+            self._session.refuse("F13", f"the order of a data loader cannot be kept: {error}")
+            return make(loader)
         self._workers_begin = {}
         if wanted is not None and not wanted[5]:
             self._arriving = wanted

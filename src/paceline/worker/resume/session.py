@@ -8,6 +8,7 @@ state is put back into the objects that the script has made.
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import functools
 import gc
@@ -103,8 +104,14 @@ class ResumeSession:
             self.buckets.expect(self._plan["buckets"])
             self.files.expect(self._plan["files"])
             self._began = marshal.loads(self._plan["began"])
+            atexit.register(self._was_put_back)
         self._begin_with_random_numbers()
         self._patch()
+
+    def _was_put_back(self) -> None:
+        """The program is over. A state that was not put back has cost what the script wrote."""
+        if self._plan is not None and os.getpid() == self._pid:
+            self.cannot_put_back(CannotPutBack("the script has ended without reaching its training loop again"))
 
     def follows(self) -> bool:
         """Whether loops and loaders are followed in this process and thread."""
@@ -406,7 +413,9 @@ class ResumeSession:
         os._exit(EXIT_CODE)
 
     def refuse(self, code: str, text: str) -> None:
-        """Keep nothing more; the training goes on."""
+        """Keep nothing more; the training goes on. Before the state is put back it cannot: the script has only repeated its beginning."""
+        if self._plan is not None:
+            self.cannot_put_back(CannotPutBack(text))
         self._is_on = self.batch_is_due = self.stepped = False
         self.slots.forget()
         self._cells[StateCell.KEEPING] = Keeping.REFUSED
