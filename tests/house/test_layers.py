@@ -54,6 +54,7 @@ IN_A_RANK = {
     },
     "comm": {"comm", "planner", "process_identity"},
     "trace": {"trace"},
+    "resume": {"resume"},
 }
 
 # Arrows that the floors do not allow: (module, what it imports) -> why it reads better so.

@@ -15,7 +15,7 @@ RANK = """
 import json, os, signal, sys, time, zlib
 import torch
 import torch.distributed as dist
-from paceline.recording.state_buffer import SLOT_AT, Cell, Keeping, StateHeader
+from paceline.recording.state_buffer import SLOT_AT, StateCell, Keeping, StateHeader
 
 plan = json.loads(sys.argv[1])
 rank, attempt = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
@@ -25,12 +25,12 @@ cells = header.cells
 dist.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-begun, total = cells[Cell.RESUME_STEP], 0
+begun, total = cells[StateCell.RESUME_STEP], 0
 if begun:
     total = json.loads(header.plain(header.slot_of(begun)))
-    cells[Cell.RESUMED_NS] = time.time_ns()
+    cells[StateCell.RESUMED_NS] = time.time_ns()
 elif plan.get("refuses"):
-    cells[Cell.KEEPING] = Keeping.REFUSED
+    cells[StateCell.KEEPING] = Keeping.REFUSED
 
 def fork_server_is_ready():
     def waits(pid):
@@ -51,22 +51,22 @@ def step(number):
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
-    cells[Cell.STEP_COUNT] = number
-    cells[Cell.STEP_NS] = time.time_ns()
+    cells[StateCell.STEP_COUNT] = number
+    cells[StateCell.STEP_NS] = time.time_ns()
 
 def keep(number):
     slot, text = number % 2, json.dumps(total).encode()
-    cells[Cell.STEP_0 + slot] = 0
+    cells[StateCell.STEP_0 + slot] = 0
     os.pwrite(descriptor, text, SLOT_AT[slot])
-    cells[Cell.TENSOR_BYTES_0 + slot] = 0
-    cells[Cell.PLAIN_BYTES_0 + slot] = len(text)
-    cells[Cell.PLAIN_CRC_0 + slot] = zlib.crc32(text)
-    cells[Cell.STEP_0 + slot] = number
-    cells[Cell.KEEPING] = Keeping.KEPT
+    cells[StateCell.TENSOR_BYTES_0 + slot] = 0
+    cells[StateCell.PLAIN_BYTES_0 + slot] = len(text)
+    cells[StateCell.PLAIN_CRC_0 + slot] = zlib.crc32(text)
+    cells[StateCell.STEP_0 + slot] = number
+    cells[StateCell.KEEPING] = Keeping.KEPT
 
 print(json.dumps({
     "attempt": attempt, "rank": rank, "begun": begun, "total": total, "seed": os.environ.get("PYTHONHASHSEED"),
-    "hash": hash("a"), "room": cells[Cell.ROOM_BYTES], "forked": b"fork_server" in open("/proc/self/cmdline", "rb").read(),
+    "hash": hash("a"), "room": cells[StateCell.ROOM_BYTES], "forked": b"fork_server" in open("/proc/self/cmdline", "rb").read(),
 }), flush=True)
 for number in range(begun + 1, 9):
     if plan.get("waits") and attempt == 0 and number == 3:
@@ -82,7 +82,7 @@ for number in range(begun + 1, 9):
     for of_attempt, of_rank, of_step, how in plan["dies"]:
         if [attempt, rank, number] == [of_attempt, of_rank, of_step]:
             if how == "mismatch":
-                cells[Cell.KEEPING] = Keeping.STOPPED
+                cells[StateCell.KEEPING] = Keeping.STOPPED
             if isinstance(how, int):
                 os.kill(os.getpid(), how)
             sys.exit(205)
@@ -193,7 +193,7 @@ def test_a_death_before_the_first_kept_step_begins_again_and_says_that_nothing_i
 
 
 def test_ranks_that_make_steps_and_keep_nothing_are_stopped_as_without_it(paceline):
-    text = RANK.replace("    cells[Cell.STEP_COUNT] = number\n", "").replace(
+    text = RANK.replace("    cells[StateCell.STEP_COUNT] = number\n", "").replace(
         "    if not plan.get(", "    if False and plan.get("
     )
     finished, _ = ran(paceline, "--nproc-per-node", "2", code=137, dies=[(0, 1, 4, KILL)], text=text)

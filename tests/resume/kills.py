@@ -24,7 +24,7 @@ from patience import patient
 from watching import MARK, Run, Stopped, is_in, kill
 
 from paceline.recording.ring import RingHeader
-from paceline.recording.state_buffer import Cell, Keeping
+from paceline.recording.state_buffer import Keeping, StateCell
 
 SCRIPTS = Path(__file__).parent / "scripts"
 RESUMING = ("--resume", "auto")
@@ -262,10 +262,10 @@ class Job:
         self.attempts = max([self.attempts, *(header.attempt for header in ranks.values())])
         headers = self.run.headers(ranks)
         for header in headers.values():
-            self.kept |= header.cells[Cell.KEEPING] == Keeping.KEPT
-            self.refused |= header.cells[Cell.KEEPING] == Keeping.REFUSED
-            self.stopped |= header.cells[Cell.KEEPING] == Keeping.STOPPED
-            self.every = max(self.every, header.cells[Cell.EVERY])
+            self.kept |= header.cells[StateCell.KEEPING] == Keeping.KEPT
+            self.refused |= header.cells[StateCell.KEEPING] == Keeping.REFUSED
+            self.stopped |= header.cells[StateCell.KEEPING] == Keeping.STOPPED
+            self.every = max(self.every, header.cells[StateCell.EVERY])
         if self.killed is not None and len(ranks) == self.launch.world_size:
             pids, killed_ns = self.killed
             if all(header.pid != pids.get(rank) for rank, header in ranks.items()):
@@ -288,7 +288,9 @@ class Job:
 
     def kill(self, plan: Plan, ranks: Mapping[int, RingHeader], pids: Iterable[int], stack: str = "") -> bool:
         """SIGKILL these processes. False: none was there any more."""
-        step = max((header.cells[Cell.STEP_COUNT] for header in self.run.headers(dict(ranks)).values()), default=None)
+        step = max(
+            (header.cells[StateCell.STEP_COUNT] for header in self.run.headers(dict(ranks)).values()), default=None
+        )
         wanted = set(pids)
         killed_ns = time.time_ns()
         killed = [kill(pid) for pid in wanted]
@@ -322,8 +324,8 @@ class Job:
 
     @staticmethod
     def _end_of_a_step(rank: int, ranks: Mapping[int, RingHeader], headers: Mapping[int, watching.StateHeader]) -> int:
-        if rank in headers and headers[rank].cells[Cell.STEP_NS]:
-            return headers[rank].cells[Cell.STEP_NS]
+        if rank in headers and headers[rank].cells[StateCell.STEP_NS]:
+            return headers[rank].cells[StateCell.STEP_NS]
         return ranks[rank].last_step_ns or 0
 
 
@@ -434,7 +436,7 @@ def _has_trained(job: Job) -> bool:
     if not headers:
         return all(header.step_count > 1 for header in ranks.values())
     return len(headers) == job.launch.world_size and all(
-        header.cells[Cell.STEP_COUNT] > 1 for header in headers.values()
+        header.cells[StateCell.STEP_COUNT] > 1 for header in headers.values()
     )
 
 
@@ -544,7 +546,9 @@ def _put_back(plan: Plan, job: Job, rng: random.Random) -> bool:
 
     def sees() -> bool:
         headers = job.run.headers(job.run.ranks()).values()
-        return any(header.cells[Cell.RESUMED_NS] > killed_ns > header.cells[Cell.STEP_NS] for header in headers)
+        return any(
+            header.cells[StateCell.RESUMED_NS] > killed_ns > header.cells[StateCell.STEP_NS] for header in headers
+        )
 
     return job.until(sees, 20) and _kill_now(plan, job, rng)
 
@@ -557,7 +561,7 @@ def _in_restore(plan: Plan, job: Job, rng: random.Random) -> bool:
         ranks = {rank: header for rank, header in job.look().items() if header.pid != pids.get(rank)}
         for rank, header in ranks.items():
             state = job.run.headers(ranks).get(rank)
-            if state is not None and state.cells[Cell.RESUMED_NS] > killed_ns:
+            if state is not None and state.cells[StateCell.RESUMED_NS] > killed_ns:
                 return False
             with Stopped(header.pid) as stopped:
                 frames = stopped.stack()

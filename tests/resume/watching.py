@@ -11,7 +11,7 @@ from pathlib import Path
 
 from paceline.probes.stacks import StackFrame, dump
 from paceline.recording.ring import NotARing, RingHeader, RingReader
-from paceline.recording.state_buffer import Cell, Keeping, StateHeader
+from paceline.recording.state_buffer import Keeping, StateCell, StateHeader
 
 MARK = "RESUME_TEST_MARK"
 _STATE_BUFFER = "memfd:paceline-state"
@@ -41,10 +41,10 @@ class Run:
 
     def headers(self, ranks: dict[int, RingHeader]) -> dict[int, StateHeader]:
         """The state buffers of these ranks, by rank; empty where they keep no state."""
-        by_pid = {header.cells[Cell.PID]: header for header in self._headers.values()}
+        by_pid = {header.cells[StateCell.PID]: header for header in self._headers.values()}
         if any(header.pid not in by_pid for header in ranks.values()):
             self._look_for_buffers()
-            by_pid = {header.cells[Cell.PID]: header for header in self._headers.values()}
+            by_pid = {header.cells[StateCell.PID]: header for header in self._headers.values()}
         return {rank: by_pid[header.pid] for rank, header in ranks.items() if header.pid in by_pid}
 
     def all_headers(self) -> list[StateHeader]:
@@ -141,8 +141,8 @@ def is_in(frames: tuple[StackFrame, ...], file: str, function: str) -> bool:
 def is_writing(header: StateHeader) -> bool:
     """One slot is sealed and the other one, which was, is being written."""
     cells = header.cells
-    steps = cells[Cell.STEP_0], cells[Cell.STEP_1]
-    return cells[Cell.KEEPING] == Keeping.KEPT and 0 in steps and max(steps) > 1
+    steps = cells[StateCell.STEP_0], cells[StateCell.STEP_1]
+    return cells[StateCell.KEEPING] == Keeping.KEPT and 0 in steps and max(steps) > 1
 
 
 def is_sealed_without_batch(header: StateHeader) -> bool:

@@ -1,6 +1,6 @@
 """The state buffer of a rank: unnamed memory that its agent holds and in which the rank keeps its training state. Standard library only.
 
-    bytes 0 to 4095        header: cells of 8 bytes (see `Cell`)
+    bytes 0 to 4095        header: cells of 8 bytes (see `StateCell`)
     SLOT_AT[0], SLOT_AT[1] two slots, each: tensors, then plain values
 
 The rank writes one slot while the other one keeps the step before: it sets the slot's step to 0, writes tensors and plain values, their
@@ -22,7 +22,7 @@ SLOT_AT = (1 << 40, 2 << 40)
 SIZE_BYTES = 3 << 40
 
 
-class Cell(IntEnum):
+class StateCell(IntEnum):
     """Index of each 8-byte cell of the header. New ones go at the end; a changed meaning is a new VERSION."""
 
     MAGIC = 0
@@ -60,7 +60,7 @@ class Cell(IntEnum):
 
 
 class Keeping(IntEnum):
-    """Values of Cell.KEEPING."""
+    """Values of StateCell.KEEPING."""
 
     NOT_YET = 0  # no step has been made
     KEPT = 1
@@ -94,8 +94,8 @@ def new_buffer() -> int:
     descriptor = os.memfd_create("paceline-state", os.MFD_CLOEXEC)
     os.ftruncate(descriptor, SIZE_BYTES)
     header = StateHeader(descriptor)
-    header.cells[Cell.MAGIC] = MAGIC
-    header.cells[Cell.VERSION] = VERSION
+    header.cells[StateCell.MAGIC] = MAGIC
+    header.cells[StateCell.VERSION] = VERSION
     return descriptor
 
 
@@ -129,20 +129,20 @@ class StateHeader:
 
     def _slot(self, number: int) -> KeptSlot | None:
         cells = self.cells
-        step = cells[Cell.STEP_0 + number]
+        step = cells[StateCell.STEP_0 + number]
         if not step:
             return None
-        batch_crc = cells[Cell.BATCH_CRC_0 + number]
+        batch_crc = cells[StateCell.BATCH_CRC_0 + number]
         slot = KeptSlot(
             number,
             step,
-            cells[Cell.TENSOR_BYTES_0 + number],
-            cells[Cell.PLAIN_BYTES_0 + number],
-            cells[Cell.PLAIN_CRC_0 + number],
+            cells[StateCell.TENSOR_BYTES_0 + number],
+            cells[StateCell.PLAIN_BYTES_0 + number],
+            cells[StateCell.PLAIN_CRC_0 + number],
             batch_crc - 1 if batch_crc else None,
         )
         # A rank that still runs may have begun to write it meanwhile.
-        return slot if cells[Cell.STEP_0 + number] == step else None
+        return slot if cells[StateCell.STEP_0 + number] == step else None
 
 
 def newest_common(steps_by_rank: dict[int, tuple[int, ...]]) -> int | None:

@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from paceline.launch.agent.state_holder import StateHolder
-from paceline.recording.state_buffer import SLOT_AT, Cell, Keeping, StateHeader
+from paceline.recording.state_buffer import SLOT_AT, Keeping, StateCell, StateHeader
 
 PAGE = 4096
 
@@ -29,22 +29,22 @@ def keep(holder, local_rank, step, plain=b"state"):
     of_rank, slot = header(holder, local_rank), step % 2
     os.pwrite(of_rank.descriptor, plain, SLOT_AT[slot])
     for cell, value in (
-        (Cell.PLAIN_BYTES_0, len(plain)),
-        (Cell.PLAIN_CRC_0, zlib.crc32(plain)),
-        (Cell.TENSOR_BYTES_0, 0),
-        (Cell.STEP_0, step),
+        (StateCell.PLAIN_BYTES_0, len(plain)),
+        (StateCell.PLAIN_CRC_0, zlib.crc32(plain)),
+        (StateCell.TENSOR_BYTES_0, 0),
+        (StateCell.STEP_0, step),
     ):
         of_rank.cells[cell + slot] = value
-    of_rank.cells[Cell.STEP_COUNT] = step
-    of_rank.cells[Cell.STEP_NS] = time.time_ns()
-    of_rank.cells[Cell.KEEPING] = Keeping.KEPT
+    of_rank.cells[StateCell.STEP_COUNT] = step
+    of_rank.cells[StateCell.STEP_NS] = time.time_ns()
+    of_rank.cells[StateCell.KEEPING] = Keeping.KEPT
 
 
 def test_a_rank_that_has_kept_nothing_is_there_without_a_step(holder):
     holder.begin_attempt(None, 7 * PAGE)
     assert holder.kept(4) == {4: [], 5: []}
-    assert header(holder, 1).cells[Cell.ROOM_BYTES] == 7 * PAGE
-    assert header(holder, 1).cells[Cell.RESUME_STEP] == 0
+    assert header(holder, 1).cells[StateCell.ROOM_BYTES] == 7 * PAGE
+    assert header(holder, 1).cells[StateCell.RESUME_STEP] == 0
 
 
 def test_the_kept_steps_of_each_rank_are_told_the_newest_first(holder):
@@ -62,7 +62,10 @@ def test_a_resume_keeps_its_step_and_forgets_newer_ones(holder):
     assert holder.kept(0) == {0: [6], 1: [6]}
     for rank in range(2):
         cells = header(holder, rank).cells
-        assert [cells[cell] for cell in (Cell.RESUME_STEP, Cell.STEP_COUNT, Cell.KEEPING, Cell.RESUMED_NS)] == [
+        assert [
+            cells[cell]
+            for cell in (StateCell.RESUME_STEP, StateCell.STEP_COUNT, StateCell.KEEPING, StateCell.RESUMED_NS)
+        ] == [
             6,
             6,
             0,
@@ -74,7 +77,7 @@ def test_a_step_that_a_rank_has_not_kept_is_not_resumed_and_nothing_is_changed(h
     keep(holder, 0, 6)
     with pytest.raises(LookupError, match="step 6"):
         holder.begin_attempt(6, PAGE)
-    assert holder.kept(0) == {0: [6], 1: []} and header(holder, 0).cells[Cell.RESUME_STEP] == 0
+    assert holder.kept(0) == {0: [6], 1: []} and header(holder, 0).cells[StateCell.RESUME_STEP] == 0
 
 
 def test_an_attempt_from_the_start_of_the_script_gives_the_memory_back(holder):
@@ -82,7 +85,7 @@ def test_an_attempt_from_the_start_of_the_script_gives_the_memory_back(holder):
     assert holder.held_bytes() > 100 * PAGE
     holder.begin_attempt(None, PAGE)
     assert holder.held_bytes() < 10 * PAGE and holder.kept(0) == {0: [], 1: []} and holder.step_count() == 0
-    assert header(holder, 0).cells[Cell.MAGIC] and header(holder, 0).cells[Cell.VERSION]
+    assert header(holder, 0).cells[StateCell.MAGIC] and header(holder, 0).cells[StateCell.VERSION]
 
 
 def test_a_state_that_does_not_match_its_checksum_is_not_kept(holder):
@@ -92,24 +95,24 @@ def test_a_state_that_does_not_match_its_checksum_is_not_kept(holder):
     assert holder.kept(0) == {0: [6], 1: []}
 
 
-@pytest.mark.parametrize("cell", [Cell.PLAIN_BYTES_0, Cell.TENSOR_BYTES_0, Cell.STEP_0])
+@pytest.mark.parametrize("cell", [StateCell.PLAIN_BYTES_0, StateCell.TENSOR_BYTES_0, StateCell.STEP_0])
 def test_numbers_that_a_crashing_rank_left_do_no_harm(holder, cell):
     keep(holder, 0, 6)
     header(holder, 0).cells[cell] = (1 << 64) - 1
-    header(holder, 0).cells[Cell.STEP_COUNT] = (1 << 64) - 1
+    header(holder, 0).cells[StateCell.STEP_COUNT] = (1 << 64) - 1
     assert holder.kept(0) == {0: [], 1: []} and holder.step_count() == (1 << 63) - 1
 
 
 def test_a_rank_that_has_refused_makes_the_host_keep_nothing(holder):
     keep(holder, 0, 6)
-    header(holder, 1).cells[Cell.KEEPING] = Keeping.REFUSED
+    header(holder, 1).cells[StateCell.KEEPING] = Keeping.REFUSED
     assert holder.refused() and holder.kept(0) is None
     holder.begin_attempt(None, PAGE)
     assert not holder.refused()
 
 
 def test_a_rank_that_stopped_is_known_by_its_header(holder):
-    header(holder, 1).cells[Cell.KEEPING] = Keeping.STOPPED
+    header(holder, 1).cells[StateCell.KEEPING] = Keeping.STOPPED
     assert [holder.stopped(rank) for rank in range(2)] == [False, True]
 
 
@@ -120,7 +123,7 @@ def test_a_rank_that_writes_nothing_is_known_also_after_a_resume(holder):
     keep(holder, 1, 6)
     holder.begin_attempt(6, PAGE)
     assert [holder.is_silent(rank) for rank in range(2)] == [True, True]
-    header(holder, 1).cells[Cell.STEP_COUNT] = 7
+    header(holder, 1).cells[StateCell.STEP_COUNT] = 7
     assert [holder.is_silent(rank) for rank in range(2)] == [True, False]
 
 
@@ -131,11 +134,11 @@ def test_the_first_step_after_a_resume_is_that_of_the_slowest_rank(holder):
     cells = [header(holder, rank).cells for rank in range(2)]
     for of_rank, resumed_ns in zip(cells, (1000, 2000), strict=True):
         assert holder.first_step_ns(6) is None
-        of_rank[Cell.RESUMED_NS] = resumed_ns
-    cells[0][Cell.STEP_COUNT], cells[0][Cell.STEP_NS] = 7, 1500
+        of_rank[StateCell.RESUMED_NS] = resumed_ns
+    cells[0][StateCell.STEP_COUNT], cells[0][StateCell.STEP_NS] = 7, 1500
     assert holder.first_step_ns(6) is None
     # It has made four steps by now.
-    cells[1][Cell.STEP_COUNT], cells[1][Cell.STEP_NS] = 10, 2400
+    cells[1][StateCell.STEP_COUNT], cells[1][StateCell.STEP_NS] = 10, 2400
     assert holder.first_step_ns(6) == 2100
 
 

@@ -187,7 +187,10 @@ def test_iterators_of_python_go_on_where_they_were():
 
 def test_generators_of_random_numbers():
     made = {
-        "python": random.Random(3), "torch": torch.Generator().manual_seed(4), "new": np.random.default_rng(5), "old": np.random.RandomState(6),
+        "python": random.Random(3),
+        "torch": torch.Generator().manual_seed(4),
+        "new": np.random.default_rng(5),
+        "old": np.random.RandomState(6),
     }  # fmt: skip
     saved = kept(made)
 

@@ -43,17 +43,17 @@ class StateHolder:
                 raise LookupError(f"a rank of this host has not kept step {resume_step}")
         for header in self._headers:
             cells = header.cells
-            for slot in (state_buffer.Cell.STEP_0, state_buffer.Cell.STEP_1):
+            for slot in (state_buffer.StateCell.STEP_0, state_buffer.StateCell.STEP_1):
                 # A state that is newer belongs to an attempt that other ranks do not go on from.
                 if resume_step is None or cells[slot] > resume_step:
                     cells[slot] = 0
             if resume_step is None:
                 os.ftruncate(header.descriptor, HEADER_BYTES)
                 os.ftruncate(header.descriptor, SIZE_BYTES)
-            cells[state_buffer.Cell.RESUME_STEP] = cells[state_buffer.Cell.STEP_COUNT] = resume_step or 0
-            cells[state_buffer.Cell.ROOM_BYTES] = max(0, room_bytes)
-            cells[state_buffer.Cell.KEEPING] = Keeping.NOT_YET
-            cells[state_buffer.Cell.RESUMED_NS] = 0
+            cells[state_buffer.StateCell.RESUME_STEP] = cells[state_buffer.StateCell.STEP_COUNT] = resume_step or 0
+            cells[state_buffer.StateCell.ROOM_BYTES] = max(0, room_bytes)
+            cells[state_buffer.StateCell.KEEPING] = Keeping.NOT_YET
+            cells[state_buffer.StateCell.RESUMED_NS] = 0
 
     def held_bytes(self) -> int:
         """Memory that all buffers take now."""
@@ -73,21 +73,21 @@ class StateHolder:
 
     def refused(self) -> bool:
         """Whether a rank has said in this attempt that its state cannot be kept."""
-        return any(header.cells[state_buffer.Cell.KEEPING] == Keeping.REFUSED for header in self._headers)
+        return any(header.cells[state_buffer.StateCell.KEEPING] == Keeping.REFUSED for header in self._headers)
 
     def is_silent(self, local_rank: int) -> bool:
         """Whether the rank has written nothing in this attempt."""
         cells = self._headers[local_rank].cells
-        counts = cells[state_buffer.Cell.STEP_COUNT] != cells[state_buffer.Cell.RESUME_STEP]
-        return cells[state_buffer.Cell.KEEPING] == Keeping.NOT_YET and not counts
+        counts = cells[state_buffer.StateCell.STEP_COUNT] != cells[state_buffer.StateCell.RESUME_STEP]
+        return cells[state_buffer.StateCell.KEEPING] == Keeping.NOT_YET and not counts
 
     def stopped(self, local_rank: int) -> bool:
         """Whether the rank stopped because what it found is not what was kept."""
-        return self._headers[local_rank].cells[state_buffer.Cell.KEEPING] == Keeping.STOPPED
+        return self._headers[local_rank].cells[state_buffer.StateCell.KEEPING] == Keeping.STOPPED
 
     def step_count(self) -> int:
         """The greatest number of steps that a rank has made, those before a resume included."""
-        return min(_MOST, max((header.cells[state_buffer.Cell.STEP_COUNT] for header in self._headers), default=0))
+        return min(_MOST, max((header.cells[state_buffer.StateCell.STEP_COUNT] for header in self._headers), default=0))
 
     def first_step_ns(self, resume_step: int) -> int | None:
         """When the last rank had made its first step after the resume, in Unix ns; None: a rank has not made it yet."""
@@ -111,9 +111,9 @@ def _is_whole(header: StateHeader, slot: KeptSlot) -> bool:
 
 def _first_step_ns(cells: "memoryview[int]", resume_step: int) -> int | None:
     resumed_ns, made, last_ns = (
-        cells[state_buffer.Cell.RESUMED_NS],
-        cells[state_buffer.Cell.STEP_COUNT] - resume_step,
-        cells[state_buffer.Cell.STEP_NS],
+        cells[state_buffer.StateCell.RESUMED_NS],
+        cells[state_buffer.StateCell.STEP_COUNT] - resume_step,
+        cells[state_buffer.StateCell.STEP_NS],
     )
     if not resumed_ns or made < 1:
         return None

@@ -25,10 +25,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .session import Session
+    from .session import ResumeSession
 
 VARIABLE = "PACELINE_STATE_FD"
-_session: Session | None = None
+_session: ResumeSession | None = None
 
 
 def begin(torch: Any = None) -> None:
@@ -37,11 +37,11 @@ def begin(torch: Any = None) -> None:
     number = os.environ.pop(VARIABLE, "")
     if not number.isdigit():
         return
-    from .session import Session
+    from .session import ResumeSession
 
     descriptor = int(number)
     fcntl.fcntl(descriptor, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
-    _session = Session(descriptor)
+    _session = ResumeSession(descriptor)
     builtins.__paceline_loop__ = loop  # type: ignore[attr-defined]
     builtins.__paceline_extra__ = []  # type: ignore[attr-defined]
     _session.begin()

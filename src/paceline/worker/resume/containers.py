@@ -6,14 +6,14 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
-from .object_graph import MISSING, PLAIN_TYPES, CannotPutBack, Capture, Kind, Restore, Value
+from .object_graph import MISSING, PLAIN_TYPES, CannotPutBack, Capture, ObjectKind, Restore, Value
 
 # Of a longer one, only a shallow comparison is made at each step where nothing below it can change.
 _LONG = 256
 _FACTORIES: dict[str, Any] = {"int": int, "float": float, "list": list, "dict": dict, "set": set, "str": str}
 
 
-class ListKind(Kind):
+class ListKind(ObjectKind):
     """A list or a deque. Payload: maxlen and its items; or the checksum of a long one that has not changed."""
 
     def __init__(self, code: str, own_type: Any) -> None:
@@ -38,7 +38,7 @@ class ListKind(Kind):
         return made
 
 
-class DictKind(Kind):
+class DictKind(ObjectKind):
     """A dict, an OrderedDict, a Counter or a defaultdict. Payload: keys and values in turn, and the name of the factory."""
 
     def __init__(self, code: str, own_type: Any) -> None:
@@ -81,7 +81,7 @@ class DictKind(Kind):
         return made
 
 
-class SetKind(Kind):
+class SetKind(ObjectKind):
     """A set or a frozenset. Payload: its members, in its order."""
 
     def __init__(self, code: str, own_type: Any) -> None:
@@ -106,7 +106,7 @@ class SetKind(Kind):
         return made
 
 
-class TupleKind(Kind):
+class TupleKind(ObjectKind):
     """A tuple, a named tuple or a torch.Size. Payload: the name of its class and its items."""
 
     code = "tuple"
@@ -130,7 +130,7 @@ class TupleKind(Kind):
         return own_type._make(items) if hasattr(own_type, "_make") else own_type(items)
 
 
-class ByteArrayKind(Kind):
+class ByteArrayKind(ObjectKind):
     """A bytearray. Payload: its bytes."""
 
     code = "bytearray"
@@ -194,7 +194,7 @@ def _cannot_change(items: Iterable[Any]) -> bool:
     return True
 
 
-KINDS: dict[type, Kind] = {
+KINDS: dict[type, ObjectKind] = {
     list: ListKind("list", list),
     collections.deque: ListKind("deque", collections.deque),
     dict: DictKind("dict", dict),

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from .kinds import Context
-from .object_graph import CannotKeep, Capture
+from .object_graph import Capture
 
 _BATCHES = 3
 _MOST_SECONDS = 0.05
@@ -48,6 +48,7 @@ def _plain(name: str, value: Any) -> bytes:
     capture.place = name
     try:
         found = capture.value(value)
-    except CannotKeep as error:
+    except Exception as error:
+        # Attributes of the user may be of any kind; one that cannot be kept is compared by its message.
         return str(error).encode()
     return marshal.dumps((found, capture.nodes, [tensor._version for tensor in capture.tensors]))

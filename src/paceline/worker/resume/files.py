@@ -14,13 +14,10 @@ import os
 import shutil
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..no_compile import passed_over_by_warnings
 from .object_graph import CannotKeep
-
-if TYPE_CHECKING:
-    from .session import Session
 
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
 _MOST_FILES = 256
@@ -30,7 +27,7 @@ _NOT_THE_SCRIPTS = ("/dev/", "/proc/", "/sys/")
 class Files:
     """The files of this process."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Any) -> None:
         self._session = session
         # Path -> the file objects that write to it; in the order in which they were opened.
         self._written: dict[str, list[weakref.ref[Any]]] = {}
@@ -100,7 +97,7 @@ class Files:
         def open(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
             if not _WRITING.intersection(mode) or not files._is_the_scripts(file, sys._getframe(1).f_code.co_filename):
                 return opens(file, mode, *args, **kwargs)
-            path = os.path.abspath(os.fspath(file))
+            path = os.path.abspath(os.fsdecode(file))
             if files._repeating and path in files._sizes and "+" not in mode and "opener" not in kwargs:
                 made = opens(
                     file, mode, *args, **kwargs, opener=lambda *_: os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)

@@ -8,7 +8,7 @@ import statistics
 import sys
 from typing import Any
 
-from ...recording.state_buffer import Cell
+from ...recording.state_buffer import StateCell
 from .object_graph import CannotKeep
 
 _MOST_FRACTION = 0.02
@@ -32,7 +32,7 @@ class Frequency:
         self._kept_last = False
         self._costs: list[int] = []
         self._steps: list[int] = []
-        self._cells[Cell.EVERY] = 1
+        self._cells[StateCell.EVERY] = 1
 
     def is_due(self, number: int, now_ns: int) -> bool:
         """Whether the state is kept at this head. `number`: of the head since the job began.
@@ -55,8 +55,8 @@ class Frequency:
 
     def _decide(self) -> None:
         if _is_decided_at(self._heads) and _rank() == 0 and self._costs and self._steps:
-            self._cells[Cell.KEEP_NS] = cost = int(statistics.median(self._costs))
-            self._cells[Cell.STEP_MEDIAN_NS] = step = int(statistics.median(self._steps))
+            self._cells[StateCell.KEEP_NS] = cost = int(statistics.median(self._costs))
+            self._cells[StateCell.STEP_MEDIAN_NS] = step = int(statistics.median(self._steps))
             store = _store()
             if store is None:
                 self._take(every(cost, step))
@@ -70,7 +70,7 @@ class Frequency:
             self._take(int(store.get(key)))
 
     def _take(self, number: int) -> None:
-        self._every = self._cells[Cell.EVERY] = number
+        self._every = self._cells[StateCell.EVERY] = number
 
     @staticmethod
     def _key(heads: int) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 
 from ..error_file import is_users
 from . import containers, library_objects, plain_objects, tensors, training_objects
-from .object_graph import CannotKeep, Capture, Kind, Restore, Value
+from .object_graph import CannotKeep, Capture, ObjectKind, Restore, Value
 
 _ITERATORS = frozenset({
     type(iter([])), type(iter(())), type(iter(range(0))), type(iter(range(1 << 70))), type(iter("")), type(reversed([])),
@@ -33,7 +33,7 @@ _ITERATORS = frozenset({
 _BY_ATTRIBUTES = ("torch.optim.", "torch.amp.", "torch.cuda.amp.", "torch.utils.data.", "accelerate.")
 
 
-class GeneratorKind(Kind):
+class GeneratorKind(ObjectKind):
     """A generator of the user. One that has begun cannot be kept: nobody can set where it is."""
 
     code = "generator"
@@ -55,7 +55,7 @@ _ENUM, _REDUCED = plain_objects.EnumKind(), plain_objects.ReducedKind()
 _ARRAY, _NUMBER, _NUMPY_RANDOM = tensors.ArrayKind(), tensors.NumberKind(), training_objects.NumpyRandomKind()
 _TORCH_GENERATOR, _RANDOM = training_objects.TorchGeneratorKind(), training_objects.RandomKind()
 _STATEFUL, _LIBRARY = library_objects.StatefulKind(), library_objects.LibraryKind()
-_BY_TYPE: dict[type, Kind | None] = {
+_BY_TYPE: dict[type, ObjectKind | None] = {
     **containers.KINDS,
     types.FunctionType: plain_objects.FunctionKind(),
     types.MethodType: plain_objects.MethodKind(),
@@ -78,16 +78,16 @@ class Context:
 
     def __init__(self, loaders: Any) -> None:
         """`loaders`: the positions of the iterators of data loaders."""
-        self.kinds: dict[type, Kind | None] = dict(_BY_TYPE)
-        self.kinds_by_code: dict[str, Kind] = {kind.code: kind for kind in _ALL if kind is not None}
+        self.kinds: dict[type, ObjectKind | None] = dict(_BY_TYPE)
+        self.kinds_by_code: dict[str, ObjectKind] = {kind.code: kind for kind in _ALL if kind is not None}
         self.names = plain_objects.Names()
         self.long_containers = containers.LongContainers()
-        self.libraries = library_objects.Watched()
+        self.libraries = library_objects.LibraryObjects()
         self.loaders = loaders
         self.in_training_objects = False
         self._users: dict[str, bool] = {}
 
-    def kind_of(self, own_type: type) -> Kind | None:
+    def kind_of(self, own_type: type) -> ObjectKind | None:
         """The kind of a type that the table lacks; None: its instances are left alone."""
         torch = sys.modules["torch"]
         if issubclass(own_type, type):
@@ -133,7 +133,7 @@ class Context:
         finally:
             self.in_training_objects = before
 
-    def _of_other(self, own_type: type) -> Kind | None:
+    def _of_other(self, own_type: type) -> ObjectKind | None:
         if own_type in _ITERATORS or plain_objects.is_immutable(own_type):
             return _REDUCED
         if issubclass(own_type, tuple):
@@ -148,15 +148,15 @@ class Context:
             return _STATEFUL
         return _LIBRARY
 
-    def _of_loaders(self) -> list[tuple[type, Kind]]:
+    def _of_loaders(self) -> list[tuple[type, ObjectKind]]:
         loader = sys.modules.get("torch.utils.data.dataloader")
         return [] if loader is None else [(loader.DataLoader, _LOADER), (loader._BaseDataLoaderIter, _LOADER_ITERATOR)]
 
-    def _of_numpy(self) -> list[tuple[type, Kind]]:
+    def _of_numpy(self) -> list[tuple[type, ObjectKind]]:
         numpy = sys.modules.get("numpy")
         if numpy is None:
             return []
-        found: list[tuple[type, Kind]] = [(numpy.ndarray, _ARRAY), (numpy.generic, _NUMBER)]
+        found: list[tuple[type, ObjectKind]] = [(numpy.ndarray, _ARRAY), (numpy.generic, _NUMBER)]
         if "numpy.random" in sys.modules:
             found += [(numpy.random.Generator, _NUMPY_RANDOM), (numpy.random.RandomState, _NUMPY_RANDOM)]
         return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from .object_graph import LEFT, MISSING, PLAIN_TYPES, CannotKeep, CannotPutBack, Capture, Kind, Restore
+from .object_graph import LEFT, MISSING, PLAIN_TYPES, CannotKeep, CannotPutBack, Capture, ObjectKind, Restore
 
 _DECIDE_NOTHING = (
     "_io", "_thread", "_weakref", "_contextvars", "_queue", "asyncio", "concurrent", "ctypes", "io", "logging", "mmap", "multiprocessing",
@@ -20,7 +20,7 @@ _DECIDE_NOTHING = (
 )  # fmt: skip
 
 
-class StatefulKind(Kind):
+class StatefulKind(ObjectKind):
     """An object with state_dict and load_state_dict. Payload: the state_dict."""
 
     code = "stateful"
@@ -40,7 +40,7 @@ class StatefulKind(Kind):
         return live
 
 
-class LibraryKind(Kind):
+class LibraryKind(ObjectKind):
     """Any other object of a library. It is left alone."""
 
     code = "library"
@@ -54,7 +54,7 @@ class LibraryKind(Kind):
         raise NotImplementedError
 
 
-class Watched:
+class LibraryObjects:
     """Objects of libraries that are left alone, and their plain attributes when they were first seen."""
 
     def __init__(self) -> None:

@@ -17,16 +17,13 @@ import sys
 import weakref
 from inspect import CO_GENERATOR
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..error_file import is_users
 from ..no_compile import left_alone_by_compile, passed_over_by_warnings
 from . import random_state
 from .datasets import DatasetWatch
 from .object_graph import CannotKeep, CannotPutBack, Capture, Restore
-
-if TYPE_CHECKING:
-    from .session import Session
 
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
 _FRAMES = 32
@@ -77,7 +74,7 @@ class Position:
 class Loaders:
     """Patches DataLoader, and knows the position of each of its iterators in this process."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Any) -> None:
         self._session = session
         self._live: list[weakref.ref[Any]] = []
         # Positions of the saved state that no iterator has been made at yet, by key.
@@ -167,10 +164,15 @@ class Loaders:
 
     def _made(self, make: Any, loader: Any, key: tuple[int, int]) -> Any:
         wanted = self.ahead.pop(key, None)
-        if wanted is not None:
-            self._put_samplers_back(loader, wanted[2])
-            random_state.put_back(wanted[1])
-        position = Position(key, loader, random_state.kept(), self._samplers(loader))
+        try:
+            if wanted is not None:
+                self._put_samplers_back(loader, wanted[2])
+                random_state.put_back(wanted[1])
+            position = Position(key, loader, random_state.kept(), self._samplers(loader))
+        except Exception as error:
+            # A sampler of the user may be of any kind.
+            self._session.refuse("F13", f"the order of a data loader cannot be kept: {error}")
+            return make(loader)
         self._workers_begin = {}
         if wanted is not None and not wanted[5]:
             self._arriving = wanted

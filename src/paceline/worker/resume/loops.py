@@ -6,13 +6,10 @@ import sys
 from collections.abc import Iterable, Iterator
 from time import monotonic_ns
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import random_state
 from .object_graph import PLAIN_TYPES, CannotPutBack
-
-if TYPE_CHECKING:
-    from .session import Session
 
 # Place of a loop: its file and function, its line.
 Place = tuple[str, str, int]
@@ -65,10 +62,10 @@ class Loop:
         return self.place, self.ordinal, self.taken, self.item, self.began_with, self.random
 
 
-class Loops:
+class RunningLoops:
     """The loops that are being run, the outermost first, and those that must be reached again."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Any) -> None:
         self._session = session
         self.running: list[Loop] = []
         # Of the script outside of all loops: as in a Loop.

@@ -9,10 +9,7 @@ A value in a node is a plain value itself, a reference `(number,)` to a node, or
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .kinds import Context
+from typing import Any
 
 Value = Any
 Node = tuple[str, Any]
@@ -30,7 +27,7 @@ class CannotPutBack(Exception):
     """A saved state does not fit the objects that the script has made. The text says where."""
 
 
-class Kind:
+class ObjectKind:
     """One kind of object: how it becomes plain data, and how that becomes an object again."""
 
     code = ""
@@ -51,11 +48,14 @@ class Kind:
 
 
 class Capture:
-    """One walk. `tensors`: what must be copied, in the order in which nodes refer to them; `described`: dtype and shape of each."""
+    """One walk, in the `kinds.Context` of a process.
+
+    `tensors`: what must be copied, in the order in which nodes refer to them; `described`: dtype and shape of each.
+    """
 
     __slots__ = ("_held", "_kinds", "_numbers", "context", "described", "nodes", "place", "tensors")
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Any) -> None:
         self.nodes: list[Node | None] = []
         self.tensors: list[Any] = []
         self.described: list[tuple[str, tuple[int, ...]]] = []
@@ -119,7 +119,7 @@ class Restore:
 
     __slots__ = ("_kinds", "_made", "context", "copies", "nodes", "place")
 
-    def __init__(self, nodes: list[Node | None], context: Context) -> None:
+    def __init__(self, nodes: list[Node | None], context: Any) -> None:
         self.nodes = nodes
         self.context = context
         self.place = ""

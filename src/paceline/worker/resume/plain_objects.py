@@ -8,7 +8,7 @@ import sys
 import types
 from typing import Any
 
-from .object_graph import LEFT, MISSING, CannotKeep, CannotPutBack, Capture, Kind, Restore, Value
+from .object_graph import LEFT, MISSING, CannotKeep, CannotPutBack, Capture, ObjectKind, Restore, Value
 
 # Copying these is what `copy.copy` does; they never change.
 _IMMUTABLE = frozenset({
@@ -43,7 +43,7 @@ class Names:
             raise CannotPutBack(f"`{place}` needs {name.replace(':', '.')}: {error}") from None
 
 
-class InstanceKind(Kind):
+class InstanceKind(ObjectKind):
     """An instance of a class of the user. Payload: class, attributes, items if it is a container too."""
 
     code = "instance"
@@ -76,7 +76,7 @@ class InstanceKind(Kind):
         return live
 
 
-class ClassKind(Kind):
+class ClassKind(ObjectKind):
     """A class of the user. Payload: its name, its attributes that are values."""
 
     code = "class"
@@ -104,7 +104,7 @@ class ClassKind(Kind):
         return found
 
 
-class FunctionKind(Kind):
+class FunctionKind(ObjectKind):
     """A function. Payload: its name where that leads to it, the variables it shares with the function around it, its attributes.
 
     Of a function of a library only the name.
@@ -138,7 +138,7 @@ class FunctionKind(Kind):
         return found
 
 
-class MethodKind(Kind):
+class MethodKind(ObjectKind):
     """A bound method. Payload: its object and its name."""
 
     code = "method"
@@ -154,7 +154,7 @@ class MethodKind(Kind):
         return getattr(owner, payload[1])
 
 
-class PartialKind(Kind):
+class PartialKind(ObjectKind):
     """A functools.partial. Payload: function, arguments, keywords."""
 
     code = "partial"
@@ -172,7 +172,7 @@ class PartialKind(Kind):
         return functools.partial(function, *arguments, **keywords)
 
 
-class EnumKind(Kind):
+class EnumKind(ObjectKind):
     """A member of an enum. Payload: class and name."""
 
     code = "enum"
@@ -184,7 +184,7 @@ class EnumKind(Kind):
         return restore.context.names.thing(payload[0], restore.place)[payload[1]]
 
 
-class ModuleOfPythonKind(Kind):
+class ModuleOfPythonKind(ObjectKind):
     """A module. Payload: its name. Its variables are walked from elsewhere."""
 
     code = "python module"
@@ -196,7 +196,7 @@ class ModuleOfPythonKind(Kind):
         return sys.modules.get(payload, live)
 
 
-class ReducedKind(Kind):
+class ReducedKind(ObjectKind):
     """A value that never changes, or an iterator of Python, by what pickle would call. Payload: function, arguments, state."""
 
     code = "reduced"

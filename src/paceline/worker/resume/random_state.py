@@ -1,6 +1,7 @@
 """The states of random number generators as plain values: torch's, Python's, numpy's where the script has imported it."""
 
 import ctypes
+import importlib
 import marshal
 import random
 import sys
@@ -26,9 +27,7 @@ def put_back(states: bytes) -> None:
     torch.set_rng_state(to_tensor(own))
     random.setstate(python)
     if of_numpy_then is not None:
-        import numpy.random
-
-        put_numpy(numpy.random, of_numpy_then)
+        put_numpy(importlib.import_module("numpy.random"), of_numpy_then)
     if cuda is not None:
         torch.cuda.set_rng_state_all([to_tensor(state) for state in cuda])
 
@@ -52,7 +51,6 @@ def of_numpy(generator: Any) -> tuple[Any, ...]:
 
 def put_numpy(generator: Any, state: tuple[Any, ...]) -> None:
     """Set numpy's global generator or a RandomState."""
-    import numpy
-
+    numpy = sys.modules["numpy"]
     name, key, *rest = state
     generator.set_state((name, numpy.frombuffer(key, dtype=numpy.uint32), *rest))

@@ -8,9 +8,11 @@ state is put back into the objects that the script has made.
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import functools
 import gc
+import importlib
 import marshal
 import os
 import random
@@ -21,7 +23,7 @@ import weakref
 from types import FrameType
 from typing import Any, NoReturn
 
-from ...recording.state_buffer import Cell, Keeping
+from ...recording.state_buffer import Keeping, StateCell
 from ..no_compile import left_alone_by_compile, passed_over_by_warnings
 from ..rank_recorder import this_rank
 from . import frames, random_state
@@ -31,13 +33,13 @@ from .files import Files
 from .frequency import Frequency
 from .kinds import Context
 from .loaders import Loaders
-from .loops import Loop, Loops
+from .loops import Loop, RunningLoops
 from .object_graph import CannotKeep, CannotPutBack, Capture, Restore
-from .slots import NoRoom, Slots
+from .slots import NoRoom, StateSlots
 from .tensors import dtype_of
 
 _TOPIC = "resume"
-# What ends a job whose state cannot be put back; the agent knows the reason by Cell.KEEPING.
+# What ends a job whose state cannot be put back; the agent knows the reason by StateCell.KEEPING.
 EXIT_CODE = 205
 # Without a head after so many steps there is no loop that can be followed.
 _STEPS_WITHOUT_HEAD = 3
@@ -47,15 +49,15 @@ _DOCUMENT = (
 )  # fmt: skip
 
 
-class Session:
+class ResumeSession:
     """The state of this process."""
 
     def __init__(self, descriptor: int) -> None:
         self._pid = os.getpid()
         self._thread = threading.get_ident()
-        self.slots = Slots(descriptor)
+        self.slots = StateSlots(descriptor)
         self._cells = self.slots.header.cells
-        self.loops = Loops(self)
+        self.loops = RunningLoops(self)
         self.loaders = Loaders(self)
         self.buckets = Buckets()
         self.files = Files(self)
@@ -86,8 +88,8 @@ class Session:
 
     def begin(self) -> None:
         """Watch torch, which has been imported, and prepare to go on from a kept state if there is one to go on from."""
-        self._cells[Cell.PID] = self._pid
-        step = self._cells[Cell.RESUME_STEP]
+        self._cells[StateCell.PID] = self._pid
+        step = self._cells[StateCell.RESUME_STEP]
         slot = self.slots.header.slot_of(step) if step else None
         if step:
             plain = self.slots.header.plain(slot) if slot is not None else None
@@ -102,8 +104,14 @@ class Session:
             self.buckets.expect(self._plan["buckets"])
             self.files.expect(self._plan["files"])
             self._began = marshal.loads(self._plan["began"])
+            atexit.register(self._was_put_back)
         self._begin_with_random_numbers()
         self._patch()
+
+    def _was_put_back(self) -> None:
+        """The program is over. A state that was not put back has cost what the script wrote."""
+        if self._plan is not None and os.getpid() == self._pid:
+            self.cannot_put_back(CannotPutBack("the script has ended without reaching its training loop again"))
 
     def follows(self) -> bool:
         """Whether loops and loaders are followed in this process and thread."""
@@ -125,19 +133,19 @@ class Session:
         else:
             self._began["torch"] = random_state.of_tensor(torch.get_rng_state())
             self._began["random"] = random.getstate()
-        import numpy.random
-
-        if "numpy" in self._began:
-            random_state.put_numpy(numpy.random, self._began["numpy"])
-        else:
-            self._began["numpy"] = random_state.of_numpy(numpy.random)
+        # Its generator is seeded by chance at its import, which torch leaves to the script.
+        numpy_random = importlib.import_module("numpy.random") if "numpy" in sys.modules else None
+        if numpy_random is not None and "numpy" in self._began:
+            random_state.put_numpy(numpy_random, self._began["numpy"])
+        elif numpy_random is not None:
+            self._began["numpy"] = random_state.of_numpy(numpy_random)
         self._began_with = marshal.dumps(self._began)
 
     def _patch(self) -> None:
         torch = sys.modules["torch"]
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        left_alone_by_compile(Session._after_step)
+        left_alone_by_compile(ResumeSession._after_step)
         register_optimizer_step_post_hook(self._after_step)
         _note_construction(torch.optim.Optimizer, self._optimizers)
         _note_construction(torch.optim.lr_scheduler.LRScheduler, self._schedulers)
@@ -182,8 +190,8 @@ class Session:
         self.stepped = False
         self._steps_without_head = 0
         self._heads += 1
-        self._cells[Cell.STEP_COUNT] = self._heads
-        self._cells[Cell.STEP_NS] = time.time_ns()
+        self._cells[StateCell.STEP_COUNT] = self._heads
+        self._cells[StateCell.STEP_NS] = time.time_ns()
         began_ns = time.monotonic_ns()
         try:
             if not self._frequency.is_due(self._heads, began_ns) or not self.buckets.are_settled():
@@ -231,7 +239,7 @@ class Session:
             extra,
         )
         self._slot = self.slots.write(self._heads, capture.tensors, capture.described, marshal.dumps(document))
-        self._cells[Cell.KEEPING] = Keeping.KEPT
+        self._cells[StateCell.KEEPING] = Keeping.KEPT
         self.batch_is_due = True
 
     def _unnamed(self, kind: list[Any], capture: Capture) -> list[Any]:
@@ -304,13 +312,13 @@ class Session:
             this_rank.note_failure(error, "resume")
             return
         if self._expected_batch is not None and found is not None and found != self._expected_batch:
-            self._cells[Cell.KEEPING] = Keeping.STOPPED
+            self._cells[StateCell.KEEPING] = Keeping.STOPPED
             self._leave(
                 "F03",
                 f"the first batch after resuming at step {self._heads} is not the one that was next before: nothing was trained on it",
             )
         self._expected_batch = None
-        if found is not None and self._cells[Cell.STEP_0 + self._slot]:
+        if found is not None and self._cells[StateCell.STEP_0 + self._slot]:
             self.slots.note_batch(self._slot, found)
 
     # -------------------------------------------------------------------------------------------------------- put back
@@ -325,9 +333,9 @@ class Session:
             self.cannot_put_back(error)
         except Exception as error:
             self.cannot_put_back(CannotPutBack(f"{type(error).__name__}: {error}"))
-        self._cells[Cell.STEP_COUNT] = self._heads
-        self._cells[Cell.RESUMED_NS] = time.time_ns()
-        self._cells[Cell.KEEPING] = Keeping.KEPT
+        self._cells[StateCell.STEP_COUNT] = self._heads
+        self._cells[StateCell.RESUMED_NS] = time.time_ns()
+        self._cells[StateCell.KEEPING] = Keeping.KEPT
         self.batch_is_due = True
 
     def _put_back(self, plan: dict[str, Any], frame: FrameType) -> None:
@@ -395,7 +403,7 @@ class Session:
 
     def cannot_put_back(self, error: CannotPutBack) -> NoReturn:
         """End this process: the job starts again without resuming."""
-        self._cells[Cell.KEEPING] = Keeping.REFUSED
+        self._cells[StateCell.KEEPING] = Keeping.REFUSED
         self._leave("F05", f"the kept state cannot be put back: {error}")
 
     def _leave(self, code: str, text: str) -> NoReturn:
@@ -405,10 +413,12 @@ class Session:
         os._exit(EXIT_CODE)
 
     def refuse(self, code: str, text: str) -> None:
-        """Keep nothing more; the training goes on."""
+        """Keep nothing more; the training goes on. Before the state is put back it cannot: the script has only repeated its beginning."""
+        if self._plan is not None:
+            self.cannot_put_back(CannotPutBack(text))
         self._is_on = self.batch_is_due = self.stepped = False
         self.slots.forget()
-        self._cells[Cell.KEEPING] = Keeping.REFUSED
+        self._cells[StateCell.KEEPING] = Keeping.REFUSED
         self._say(code, f"no state is kept, a restart begins from the beginning: {text}")
 
     def _say(self, code: str, text: str) -> None:

@@ -9,14 +9,14 @@ import sys
 import zlib
 from typing import Any
 
-from ...recording.state_buffer import SLOT_AT, Cell, KeptSlot, StateHeader
+from ...recording.state_buffer import SLOT_AT, KeptSlot, StateCell, StateHeader
 from .tensors import layout
 
 Described = list[tuple[str, tuple[int, ...]]]
 
 _PAGE_BYTES = 4096
-_STEP, _TENSOR_BYTES, _PLAIN_BYTES = int(Cell.STEP_0), int(Cell.TENSOR_BYTES_0), int(Cell.PLAIN_BYTES_0)
-_PLAIN_CRC, _BATCH_CRC = int(Cell.PLAIN_CRC_0), int(Cell.BATCH_CRC_0)
+_STEP, _TENSOR_BYTES, _PLAIN_BYTES = int(StateCell.STEP_0), int(StateCell.TENSOR_BYTES_0), int(StateCell.PLAIN_BYTES_0)
+_PLAIN_CRC, _BATCH_CRC = int(StateCell.PLAIN_CRC_0), int(StateCell.BATCH_CRC_0)
 
 
 class NoRoom(Exception):
@@ -36,7 +36,7 @@ class _Slot:
         self.tensor_bytes = 0
 
 
-class Slots:
+class StateSlots:
     """Writes and reads the slots."""
 
     def __init__(self, descriptor: int) -> None:
@@ -91,7 +91,7 @@ class Slots:
         if size_bytes <= slot.size_bytes:
             return
         size_bytes = -(-size_bytes // _PAGE_BYTES) * _PAGE_BYTES
-        room = self.header.cells[Cell.ROOM_BYTES]
+        room = self.header.cells[StateCell.ROOM_BYTES]
         if room and 2 * size_bytes > room:
             raise NoRoom(f"it needs {2 * size_bytes >> 20} MiB, and this rank may take {room >> 20} MiB")
         try:

@@ -1,19 +1,20 @@
 """Kinds of tensors and of numpy arrays. Their bytes are copied beside the plain values, all at once."""
 
+import importlib
 import math
 import sys
 import weakref
 import zlib
 from typing import Any
 
-from .object_graph import MISSING, CannotKeep, CannotPutBack, Capture, Kind, Restore
+from .object_graph import MISSING, CannotKeep, CannotPutBack, Capture, ObjectKind, Restore
 
 # A larger tensor that belongs to no model or optimizer, and that nothing has written to, is left as the script makes it again.
 _SMALL_BYTES = 1 << 20
 _SAMPLED = 4096
 
 
-class TensorKind(Kind):
+class TensorKind(ObjectKind):
     """A tensor. Payload: number of its copy or None and a checksum; dtype, shape, stride, device, is_parameter, requires_grad."""
 
     code = "tensor"
@@ -64,7 +65,7 @@ class TensorKind(Kind):
         return known[2] if thing._version == known[1] else None
 
 
-class ArrayKind(Kind):
+class ArrayKind(ObjectKind):
     """A numpy array or number. Payload: dtype, shape, and its bytes; or the number of the tensor that shares its memory."""
 
     code = "array"
@@ -82,8 +83,7 @@ class ArrayKind(Kind):
         return [thing.dtype.str, thing.shape, None, capture.copied(shared, dtype_of(shared), tuple(shared.shape))]
 
     def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
-        import numpy
-
+        numpy: Any = importlib.import_module("numpy")
         dtype, shape, content, copy = payload
         is_live_array = isinstance(live, numpy.ndarray) and live.dtype.str == dtype and live.shape == shape
         made = live if is_live_array and live.flags.writeable and live.flags.c_contiguous else numpy.empty(shape, dtype)
@@ -94,7 +94,7 @@ class ArrayKind(Kind):
         return made
 
 
-class NumberKind(Kind):
+class NumberKind(ObjectKind):
     """A numpy number. Payload: dtype and bytes."""
 
     code = "number"
@@ -103,8 +103,7 @@ class NumberKind(Kind):
         return [thing.dtype.str, thing.tobytes()]
 
     def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
-        import numpy
-
+        numpy: Any = importlib.import_module("numpy")
         return numpy.frombuffer(payload[1], payload[0])[0]
 
 

@@ -1,11 +1,12 @@
 """Kinds of models, optimizers, schedulers, data loaders and generators of random numbers."""
 
+import importlib
 import random
 import sys
 from typing import Any
 
 from . import random_state
-from .object_graph import MISSING, PLAIN_TYPES, CannotPutBack, Capture, Kind, Restore, Value
+from .object_graph import MISSING, PLAIN_TYPES, CannotPutBack, Capture, ObjectKind, Restore, Value
 
 # These belong to the process, not to the training, or are parts that have their own place in the payload.
 _NOT_KEPT_OF_MODULES = frozenset({
@@ -28,7 +29,7 @@ _NOT_KEPT_OF_OTHERS = {
 }
 
 
-class ModuleKind(Kind):
+class ModuleKind(ObjectKind):
     """A torch.nn.Module. Payload: class, training, parameters, buffers, modules below it, other attributes."""
 
     code = "module"
@@ -66,7 +67,7 @@ class ModuleKind(Kind):
         return live
 
 
-class OptimizerKind(Kind):
+class OptimizerKind(ObjectKind):
     """A torch.optim.Optimizer. Payload: class, defaults, groups, state, other attributes."""
 
     code = "optimizer"
@@ -114,7 +115,7 @@ class OptimizerKind(Kind):
         return made
 
 
-class AttributesKind(Kind):
+class AttributesKind(ObjectKind):
     """An object of torch that keeps its state in its attributes: a scheduler, a scaler, a sampler. Payload: class and attributes."""
 
     code = "attributes"
@@ -137,7 +138,7 @@ class AttributesKind(Kind):
         return live
 
 
-class LoaderKind(Kind):
+class LoaderKind(ObjectKind):
     """A DataLoader: what decides on its order. Payload: generator, sampler, batch sampler, and its dataset if no worker has it."""
 
     code = "loader"
@@ -161,7 +162,7 @@ class LoaderKind(Kind):
         return live
 
 
-class LoaderIteratorKind(Kind):
+class LoaderIteratorKind(ObjectKind):
     """An iterator of a DataLoader. Payload: its number among the positions that the session keeps."""
 
     code = "loader iterator"
@@ -176,7 +177,7 @@ class LoaderIteratorKind(Kind):
         return live
 
 
-class TorchGeneratorKind(Kind):
+class TorchGeneratorKind(ObjectKind):
     """A torch.Generator. Payload: device and state."""
 
     code = "torch generator"
@@ -192,7 +193,7 @@ class TorchGeneratorKind(Kind):
         return live
 
 
-class RandomKind(Kind):
+class RandomKind(ObjectKind):
     """A random.Random. Payload: state."""
 
     code = "random"
@@ -206,7 +207,7 @@ class RandomKind(Kind):
         return live
 
 
-class NumpyRandomKind(Kind):
+class NumpyRandomKind(ObjectKind):
     """A numpy RandomState or Generator. Payload: name of the class; state."""
 
     code = "numpy random"
@@ -217,8 +218,7 @@ class NumpyRandomKind(Kind):
         return ["RandomState", random_state.of_numpy(thing)]
 
     def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
-        import numpy
-
+        numpy: Any = importlib.import_module("numpy")
         name, state = payload
         live = (
             (numpy.random.RandomState() if name == "RandomState" else numpy.random.default_rng())
