@@ -35,7 +35,6 @@ from kills import (  # noqa: E402
     as_json,
     from_json,
     random_plans,
-    reference,
     run_with_kills,
     table,
 )
@@ -109,7 +108,7 @@ def _runs(
     cases = [case for case in CASES if _is_of(case, group) and (not only or case.script in only)]
     if not group.wanted:
         for case in cases[len(done) :]:
-            yield Launch(case, group.ranks, group.hosts, slow_seconds=0.0), (), seed
+            yield Launch(case, case.ranks or group.ranks, group.hosts, slow_seconds=0.0), (), seed
         return
     most_runs = 4 * group.wanted
     while cases and sum(len(outcome.kills) for outcome in done) < group.wanted and len(done) < most_runs:
@@ -124,25 +123,28 @@ def _runs(
             plans = tuple(random_plans(rng, KILLS_OF_A_RUN, victims=group.victims, span_seconds=0.7))
         # Without a pause in the step, so that a rank is somewhere else most of the time.
         slow_seconds = 0.0 if group.phases else 0.03
-        yield Launch(case, group.ranks, group.hosts, slow_seconds=slow_seconds), plans, rng.randrange(1 << 30)
+        yield (
+            Launch(case, case.ranks or group.ranks, group.hosts, slow_seconds=slow_seconds),
+            plans,
+            rng.randrange(1 << 30),
+        )
 
 
 def _is_of(case: Case, group: Group) -> bool:
     if case.needs is not None and importlib.util.find_spec(case.needs) is None:
         return False
-    if not group.wanted:
-        return True
-    return case.refused is None and ("--workers" in case.argv) == group.workers
+    if case.ranks is not None and (group.ranks, group.hosts) != (2, 1):
+        return False
+    return not group.wanted or (case.refused is None and ("--workers" in case.argv) == group.workers)
 
 
 def _run(launch: Launch, plans: Sequence[Plan], seed: int, references: Path) -> Outcome:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PACELINE_", "PET_"))}
     environment |= {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    lines = reference(launch.case, launch.world_size, references, environment)
     directory = Path(tempfile.mkdtemp(prefix="resume-"))
     try:
         environment["XDG_STATE_HOME"] = str(directory / "state")
-        return run_with_kills(launch, plans, lines, directory / "run", environment, seed=seed)
+        return run_with_kills(launch, plans, references, directory / "run", environment, seed=seed)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

@@ -4,7 +4,7 @@ import importlib.util
 import random
 
 import pytest
-from kills import CASES, Case, Launch, Plan, as_json, reference, run_with_kills
+from kills import CASES, Case, Launch, Plan, as_json, run_with_kills
 
 pytestmark = [pytest.mark.process, pytest.mark.resume, pytest.mark.timeout(240)]
 SEED = 16
@@ -39,31 +39,26 @@ def references(tmp_path_factory):
     return tmp_path_factory.mktemp("references")
 
 
-@pytest.fixture
-def lines(references, user_environment):
-    return lambda launch: reference(launch.case, launch.world_size, references, user_environment)
-
-
 @pytest.mark.parametrize("name", KILLS)
-def test_what_was_killed_writes_what_torchrun_writes(name, lines, tmp_path, user_environment):
+def test_what_was_killed_writes_what_torchrun_writes(name, references, tmp_path, user_environment):
     launch, plans = KILLS[name]
-    outcome = run_with_kills(launch, plans, lines(launch), tmp_path / "run", user_environment, seed=SEED)
+    outcome = run_with_kills(launch, plans, references, tmp_path / "run", user_environment, seed=SEED)
     assert outcome.verdict == "equal", as_json(outcome)
     assert not outcome.missed, as_json(outcome)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.refused], ids=lambda case: case.name)
-def test_a_loop_of_a_trainer_is_refused_by_its_code_and_goes_on(case, lines, tmp_path, user_environment):
+def test_a_loop_of_a_trainer_is_refused_by_its_code_and_goes_on(case, references, tmp_path, user_environment):
     if case.needs and importlib.util.find_spec(case.needs) is None:
         pytest.skip(f"{case.needs} is not installed")
     launch = Launch(case, slow_seconds=0.0)
-    outcome = run_with_kills(launch, (), lines(launch), tmp_path / "run", user_environment, seed=SEED)
+    outcome = run_with_kills(launch, (), references, tmp_path / "run", user_environment, seed=SEED)
     assert outcome.verdict == f"refused {case.refused}", as_json(outcome)
 
 
-def test_without_resume_a_kill_is_seen_to_cost_steps(lines, tmp_path, user_environment):
+def test_without_resume_a_kill_is_seen_to_cost_steps(references, tmp_path, user_environment):
     launch = Launch(Case("full"), options=("--max-restarts", "1"))
     outcome = run_with_kills(
-        launch, [Plan("time", "rank", 0.5)], lines(launch), tmp_path / "run", user_environment, seed=SEED
+        launch, [Plan("time", "rank", 0.5)], references, tmp_path / "run", user_environment, seed=SEED
     )
     assert outcome.verdict == "wrong" and "made again after one kill" in outcome.complaints[0], as_json(outcome)

@@ -28,7 +28,8 @@ def main():
     model = DDP(nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 1)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     # The first scale is far too large, so that the first steps are left out; it grows soon.
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**124, growth_interval=4)
+    largest = 2.0**124 if args.dtype == "bfloat16" else 2.0**14
+    scaler = torch.amp.GradScaler("cpu", init_scale=largest, growth_interval=4)
     torch.manual_seed(4 + rank)
     batches, steps, scales = 0, 0, []
     with open(os.path.join(args.out, f"rank{rank}.log"), "a") as log:
@@ -49,7 +50,7 @@ def main():
                 steps += scaler.get_scale() >= before
                 scales.append(scaler.get_scale())
                 if epoch == 1 and batches % 7 == 0:
-                    scaler.update(2.0**126)
+                    scaler.update(4 * largest)
                 log.write(
                     f"step {batches} {steps} {epoch} {loss.item()!r} {norm.item()!r} {scaler.get_scale()!r} "
                     f"{inputs.sum().item()!r} {draws().split()[2]}\n"

@@ -46,6 +46,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
+    torch.manual_seed(9)
     model = Model()
     args = TrainingArguments(
         output_dir=os.path.join(options.out, "trainer"),

@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 
 class Stream(IterableDataset):
-    def __init__(self, rank, world, size=600, window=16):
-        self.rank, self.world, self.size, self.window = rank, world, size, window
+    def __init__(self, rank, world, size=600, window=16, noise=0.05):
+        self.rank, self.world, self.size, self.window, self.noise = rank, world, size, window, noise
 
     def __iter__(self):
         info = get_worker_info()
@@ -24,12 +24,17 @@ class Stream(IterableDataset):
         for i in range(shard, self.size, shards):
             buffer.append(i)
             if len(buffer) == self.window:
-                yield self.sample(buffer.pop(int(torch.randint(len(buffer), ()))))
+                yield self.sample(buffer.pop(self.draw(len(buffer))))
         while buffer:
-            yield self.sample(buffer.pop(int(torch.randint(len(buffer), ()))))
+            yield self.sample(buffer.pop(self.draw(len(buffer))))
+
+    def draw(self, count):
+        return int(torch.randint(count, ())) if self.noise else 0
 
     def sample(self, i):
-        x = torch.sin(torch.arange(12.0) * (i + 1) / 7) + 0.05 * torch.randn(12)
+        x = torch.sin(torch.arange(12.0) * (i + 1) / 7)
+        if self.noise:
+            x = x + self.noise * torch.randn(12)
         return x, torch.tensor([i % 5 / 5.0]), i
 
 
@@ -38,11 +43,17 @@ def main():
     parser.add_argument("--out", required=True)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--plain", action="store_true", help="in order, and without noise")
     args = parser.parse_args()
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(1000 + rank)
-    loader = DataLoader(Stream(rank, world, size=world * 200), batch_size=8, num_workers=args.workers, drop_last=True)
+    loader = DataLoader(
+        Stream(rank, world, size=world * 200, noise=0.0 if args.plain else 0.05),
+        batch_size=8,
+        num_workers=args.workers,
+        drop_last=True,
+    )
     model = DDP(nn.Sequential(nn.Linear(12, 32), nn.LayerNorm(32), nn.SiLU(), nn.Linear(32, 1)))
     optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3)
     step = 0

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset, random_split
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--out", required=True)
+parser.add_argument("--seeds", help="one for each rank, as an earlier run has printed them")
 parser.add_argument("--workers", type=int, default=0)
 args = parser.parse_args()
 
@@ -26,6 +27,10 @@ def accuracy(model, loader):
 
 def run():
     dist.init_process_group("gloo")
+    log = open(os.path.join(args.out, f"rank{dist.get_rank()}.log"), "a")  # noqa: SIM115
+    if args.seeds:
+        torch.manual_seed(int(args.seeds.split(",")[dist.get_rank()]))
+    print("begin seed", torch.initial_seed(), file=log, flush=True)
     x = torch.randn(400, 6)
     y = (x[:, 0] * x[:, 1] > 0).long()
     train_set, val_set, test_set = random_split(TensorDataset(x, y), [0.6, 0.2, 0.2])
@@ -35,7 +40,6 @@ def run():
     net = DDP(nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 2)))
     optim = torch.optim.Adam(net.parameters())
     step, history = 0, {"loss": [], "val": []}
-    log = open(os.path.join(args.out, f"rank{dist.get_rank()}.log"), "a")  # noqa: SIM115
     for epoch in range(4):
         for data, target in train_loader:
             optim.zero_grad()
