@@ -16,7 +16,6 @@ from collections.abc import Iterator
 
 CALL = "__paceline_loop__"
 _NOT_THIS_LOOP = re.compile(r"#\s*paceline:\s*no-resume\b")
-_STEPS = "paceline.resume"
 
 
 def loops_to_continue(tree: ast.Module, text: str) -> list[ast.For]:
@@ -94,19 +93,15 @@ def _head_end(loop: ast.For) -> int:
 
 
 def _is_done_by_hand(tree: ast.Module) -> bool:
+    """Whether the file imports `paceline.resume`, or `steps` from it."""
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.ImportFrom)
-            and node.module == _STEPS
-            and any(a.name in ("steps", "*") for a in node.names)
-        ):
+        names = {alias.name for alias in node.names} if isinstance(node, ast.Import | ast.ImportFrom) else set()
+        module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
+        parent, _, last = module.rpartition(".")
+        if (parent, last) == ("paceline", "resume") and names & {"steps", "*"}:
             return True
-        if isinstance(node, ast.Import) and any(alias.name == _STEPS for alias in node.names):
-            return True
-        if (
-            isinstance(node, ast.ImportFrom)
-            and node.module == "paceline"
-            and any(a.name == "resume" for a in node.names)
+        if (module == "paceline" and "resume" in names) or (
+            not module and ["paceline", "resume"] in [name.split(".") for name in names]
         ):
             return True
     return False

@@ -17,6 +17,7 @@ REFUSED = {
     "run": ["missing.py"],
     "submit": ["--engine", "local", "missing.py"],
     "check": ["missing.py"],
+    "resume": ["missing.py"],
     "plan": ["missing.py"],
     "rehearse": ["missing.py"],
     "bench": ["allreduce"],

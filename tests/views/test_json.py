@@ -67,11 +67,13 @@ from paceline.recording.baselines import write_results
 from paceline.recording.prune import OldRun
 from paceline.recording.runs import index_folder, register, write_run
 from paceline.rules import pages
+from paceline.rules.resumable import LookedAtLoop, ResumeLook
 from paceline.sagemaker_local.records import JobRecord
 from paceline.views import against, bench, bench_pairs, bench_step, checks, env, error, instances, plan_json, why
 from paceline.views import logs as log_views
 from paceline.views import prune as prune_view
 from paceline.views import ps as ps_view
+from paceline.views import resume as resume_view
 from paceline.views import stack as stack_view
 from paceline.views import submit as submit_view
 from paceline.views import summary as summary_view
@@ -164,6 +166,7 @@ VERDICTS = (
     Verdict("K08", Judgement.SILENT),
     Verdict("K09", Judgement.NOT_JUDGED, missing="GPUs"),
 )
+RESUME_LOOK = filled(ResumeLook, findings=(FOUND,), loops=(filled(LookedAtLoop),))
 ENVIRONMENT = {
     "paceline": {"version": "1.0"}, "packages": {"msgspec": "1.0"}, "python": {"version": "3.11", "executable": "/usr/bin/python3"},
     "torch": {"version": "2.13", "cuda": "13.0", "reason": "", "features": env.feature_lines({"hook": True}, {"hook": "strategies"}, "")},
@@ -265,6 +268,7 @@ DOCUMENTS = {
     "ps": lambda: ps_view.ps_facts([ps_view.ListedRun(RUN, (RANK,), "slurm")]),
     "rehearsal": lambda: rehearsal_json(REHEARSAL, [PREDICTION], "rehearsal.json"),
     "request": lambda: submit_view.request_facts("r-1", "slurm", {"argv": ["sbatch"]}, {"script": "text"}),
+    "resume": lambda: resume_view.resume_facts(RESUME_LOOK),
     "run": lambda: written("run.json", a_run),
     "sagemaker_local": lambda: msgspec.to_builtins(filled(JobRecord, metrics=({"MetricName": "loss"},))),
     "stack": lambda: stack_view.stack_facts("r-1", [SNAPSHOT], lasts=True, not_judged=("rank 4",)),

@@ -19,6 +19,7 @@ VERBS = {
     "run": "start a training job, as torchrun does, and record it",
     "submit": "give a job to ssh, ray, slurm, sagemaker or this machine",
     "check": "find mistakes in a script and its job; run nothing",
+    "resume": "show which loops of a script go on after a killed rank",
     "plan": "predict what a job needs, how fast it runs and what it costs",
     "rehearse": "train a few steps at small sizes and predict larger ones",
     "bench": "time collectives, find slow hosts, compare strategies",

@@ -29,8 +29,8 @@ def checks_facts(verdicts: Sequence[Verdict]) -> dict[str, Any]:
         "schema": SCHEMA,
         "passed": not counts.get(Severity.ERROR),
         "counts": {str(severity): counts.get(severity, 0) for severity in Severity},
-        "findings": [_facts(finding) for finding in found],
-        "ignored": [_facts(finding) for verdict in verdicts for finding in verdict.ignored],
+        "findings": [finding_facts(finding) for finding in found],
+        "ignored": [finding_facts(finding) for verdict in verdicts for finding in verdict.ignored],
         "silent": [verdict.code for verdict in verdicts if verdict.judgement is Judgement.SILENT],
         "not_judged": [{"code": code, "missing": text} for text, codes in _missing(verdicts).items() for code in codes],
     }
@@ -69,7 +69,8 @@ def _counts(findings: Iterable[Finding]) -> dict[Severity, int]:
     return counts
 
 
-def _facts(finding: Finding) -> dict[str, Any]:
+def finding_facts(finding: Finding) -> dict[str, Any]:
+    """One finding for a program."""
     return {
         "code": finding.code,
         "severity": str(finding.severity),

@@ -205,6 +205,32 @@ results[].points.{name}  [seconds, median absolute deviation in seconds, number 
 """,
     ),
     Schema(
+        name="paceline.resume/1",
+        where="`paceline resume --json`",
+        page="running.md#resume-preview",
+        keys="""
+can_resume           Whether a job with --resume auto goes on after a killed rank, by the look of it; null: it cannot be seen.
+loops                The loops that go on, in the order of the files and of their text.
+loops[].file         The source file.
+loops[].line         The line in that file, from 1.
+loops[].text         That line.
+loops[].trains       Whether it looks like the training loop.
+loops[].by_hand      Whether the script names it with `steps`.
+findings             What hinders a resume.
+findings[].code
+findings[].severity  `error`, `warning` or `notice`.
+findings[].confidence  `high`, `likely` or `unclear`.
+findings[].what
+findings[].saw
+findings[].next
+findings[].more
+findings[].file      The source file; null: it is about no file.
+findings[].line      The line in that file, from 1; null: it is about no line.
+diffs                Each file with such loops as it is and as it runs, a unified diff.
+not_judged
+""",
+    ),
+    Schema(
         name="paceline.checks/1",
         where="`paceline check --json`",
         page="checks.md",

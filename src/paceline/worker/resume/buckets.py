@@ -12,6 +12,10 @@ import weakref
 from typing import Any
 
 from ..no_compile import passed_over_by_warnings
+from .object_graph import CannotKeep
+
+# Of torch.distributed.algorithms.ddp_comm_hooks.default_hooks.
+_HOOKS_WITHOUT_STATE = frozenset({"allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"})
 
 Division = list[list[int]]
 
@@ -53,7 +57,14 @@ class Buckets:
         return all(self._is_settled(model) for one in self._models if (model := one()) is not None)
 
     def kept(self) -> list[Division | None]:
-        """The division of each live model; None: it has made only its first one."""
+        """The division of each live model; None: it has made only its first one.
+
+        Raises:  CannotKeep: a model exchanges its gradients by a hook that may have a state
+        """
+        for one in self._models:
+            for hook, _ in getattr(one(), "_comm_hooks", ()):
+                if hook.__qualname__ not in _HOOKS_WITHOUT_STATE:
+                    raise CannotKeep(f"the gradient hook {hook.__qualname__} may have a state")
         return [self._division(model) for one in self._models if (model := one()) is not None]
 
     def expect(self, kept: list[Division | None]) -> None:

@@ -205,6 +205,8 @@ class ResumeSession:
         self._frequency.kept(began_ns, time.monotonic_ns())
 
     def _keep(self, frame: FrameType, is_loop: bool) -> None:
+        if os.environ.get("PACELINE_GRADIENTS"):
+            raise CannotKeep("--gradients exchanges gradients by a strategy that may have a state")
         capture = Capture(self.context)
         stack = frames.users_frames(frame)
         kept_frames = [

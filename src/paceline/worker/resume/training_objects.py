@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from . import random_state
-from .object_graph import MISSING, PLAIN_TYPES, CannotPutBack, Capture, ObjectKind, Restore, Value
+from .object_graph import MISSING, PLAIN_TYPES, CannotKeep, CannotPutBack, Capture, ObjectKind, Restore, Value
 
 # These belong to the process, not to the training, or are parts that have their own place in the payload.
 _NOT_KEPT_OF_MODULES = frozenset({
@@ -73,6 +73,8 @@ class OptimizerKind(ObjectKind):
     code = "optimizer"
 
     def keep(self, capture: Capture, thing: Any) -> Any:
+        if type(thing).__module__.startswith("torch.distributed."):
+            raise CannotKeep(f"`{capture.place}` ({type(thing).__qualname__}) has its state on several ranks")
         with capture.context.of_training():
             groups = [capture.variables(group) for group in thing.param_groups]
             state = capture.value(thing.state)

@@ -1,0 +1,104 @@
+"""Say which loops of a script `paceline run --resume auto` would go on in after a killed rank. No script is executed."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paceline.cli.job.options import VERB as RUN
+from paceline.cli.job.options import parse_run
+from paceline.cli.option import Option, Verb
+from paceline.cli.parsing import VerbParser, split_at_script
+from paceline.cli.terminal import ascii_only, room, use_color
+from paceline.cli.values import fail_on
+from paceline.errors import UsageError
+from paceline.findings import Severity
+
+if TYPE_CHECKING:
+    from paceline.rules.job_facts import SourceFile
+
+_NEVER = "never"
+
+VERB = Verb(
+    "resume",
+    __doc__ or "",
+    (
+        ("paceline resume train.py", "the loops that go on, and what hinders it"),
+        ("paceline resume --show train.py", "the calls that the loops get, as a diff"),
+    ),
+    (
+        Option("show", "Print the files as they run in a job with --resume auto, as a diff."),
+        Option(
+            "fail-on",
+            "Exit with 1 where this was found: error, warning, a code (F13), or never. May be repeated.",
+            "WHAT",
+            default=(),
+            default_text="error",
+            repeatable=True,
+        ),
+    ),
+    script_place=1,
+    usage="paceline resume [OPTIONS] [-m] SCRIPT [ARGUMENTS ...]",
+    passed_on=tuple(row for row in RUN.options if row.name in ("module", "source-dir")),
+    page="""\
+The script and the user's own files that it imports are read. A loop marked `trains` is one in which an optimizer steps: at its head
+the state is kept. A comment `# paceline: no-resume` on the line of a loop leaves the loop as it is; a file that imports `steps` from
+`paceline.resume` names its loops itself. What the files do not show is found in the job, whose lines say it.""",
+)
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments of `paceline resume`, and those that describe the program in `args.run_argv`.
+
+    Raises:  UsageError U01, U03
+    """
+    ours, script = split_at_script((*RUN.rows, *VERB.rows), argv)
+    args, run_argv = VerbParser(VERB).parse_own(ours)
+    args.run_argv = [*run_argv, *script]
+    if not script:
+        raise UsageError("U03", "which script?", saw="no script", next="paceline resume train.py")
+    return args
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print loops and findings; exit code 1 if --fail-on names one of them.
+
+    Raises:  UsageError U02: there is no such script, or it is not Python
+    """
+    from paceline.rules.resumable import look_at
+    from paceline.views.resume import resume_facts, resume_text
+
+    words = (*(str(one) for one in (Severity.ERROR, Severity.WARNING)), _NEVER)
+    wanted = fail_on(args.fail_on or (str(Severity.ERROR),), (*words, "F11", "F13"), shown=(*words, "codes"))
+    look = look_at(_files(args.run_argv))
+    if args.json:
+        print(json.dumps(resume_facts(look)))
+    elif args.show:
+        print("\n".join(look.diffs) or "no loop gets a call")
+    else:
+        width, plain = room(sys.stdout), ascii_only(sys.stdout)
+        print(resume_text(look, width=width, ascii_only=plain, color=use_color(args.color, sys.stdout)))
+    return int(any(found.code in wanted or str(found.severity) in wanted for found in look.findings))
+
+
+def _files(run_argv: Sequence[str]) -> list["SourceFile"]:
+    """The script and the files that it imports."""
+    from paceline.cli.job.job import job_file_of
+    from paceline.launch.program import require_program
+    from paceline.rules.job_facts import SourceFile
+    from paceline.rules.sources import read_sources
+
+    job = job_file_of(parse_run(list(run_argv), {})).job
+    require_program(job, os.environ)
+    script, path, imported = read_sources(job.program, Path(job.contract.code_dir or Path.cwd()))
+    if script is None:
+        raise UsageError(
+            "U02",
+            f"{job.program.target} is not a script or a module of Python",
+            saw="its loops cannot be read",
+            next="paceline resume train.py",
+        )
+    return [SourceFile(path, script), *imported]
