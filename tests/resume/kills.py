@@ -21,7 +21,7 @@ from pathlib import Path
 import watching
 from comparison import compare_ranks
 from patience import patient
-from watching import MARK, Run, Stopped, is_in, kill
+from watching import MARK, FollowedFile, Run, Stopped, is_in, kill
 
 from paceline.recording.ring import RingHeader
 from paceline.recording.state_buffer import Keeping, StateCell
@@ -202,7 +202,8 @@ def reference(
 
 
 def _seeds(made: Lines) -> list[str]:
-    return [lines[0].split()[-1] if lines else "0" for _, lines in sorted(made.items())]
+    cut, _ = _since_its_seed(made)
+    return [lines[0].split()[-1] if lines else "0" for _, lines in sorted(cut.items())]
 
 
 def lines_of(out: Path) -> dict[int, list[str]]:
@@ -227,6 +228,7 @@ class Job:
     # The number of the newest attempt that was seen, from 0.
     attempts: int = 0
     seen_pids: set[int] = field(default_factory=set)
+    files: list[FollowedFile] = field(default_factory=list)
     # The processes whose kill has not been repaired, and when it was (Unix ns).
     killed: tuple[dict[int, int], int] | None = None
 
@@ -234,6 +236,7 @@ class Job:
         launch, case = self.launch, self.launch.case
         self.out = self.directory / "out"
         self.out.mkdir(parents=True)
+        self.files = [FollowedFile(self.out / f"rank{rank}.log") for rank in range(launch.world_size)]
         mark = f"{self.directory.name}-{os.getpid()}-{time.monotonic_ns()}"
         hosts = ["--local-hosts", str(launch.hosts)] if launch.hosts > 1 else []
         argv = [sys.executable, "-m", "paceline", "run", "--progress", "off", "--nproc-per-node", str(launch.ranks)]
@@ -257,6 +260,8 @@ class Job:
 
     def look(self) -> dict[int, RingHeader]:
         """The living ranks of the newest attempt. Notes what their state buffers say."""
+        for file in self.files:
+            file.look()
         ranks = self.run.ranks()
         self.seen_pids |= {header.pid for header in ranks.values()}
         self.attempts = max([self.attempts, *(header.attempt for header in ranks.values())])
@@ -350,11 +355,8 @@ def run_with_kills(
                 break
     left = job.end()
     # Meanwhile the machine was the job's alone.
-    made, lost = lines_of(job.out), 0
-    if launch.case.unseeded:
-        made, lost = _since_its_seed(made)
-    lines = reference(launch.case, launch.world_size, references, environment, made)
-    return _outcome(job, lines, made, lost, left, seed)
+    lines = reference(launch.case, launch.world_size, references, environment, lines_of(job.out))
+    return _outcome(job, lines, left, seed)
 
 
 def _since_its_seed(made: Lines) -> tuple[dict[int, Sequence[str]], int]:
@@ -368,14 +370,27 @@ def _since_its_seed(made: Lines) -> tuple[dict[int, Sequence[str]], int]:
     return cut, lost
 
 
-def _outcome(job: Job, lines: Lines, made: Lines, lost: int, left: Sequence[int], seed: int) -> Outcome:
+def _outcome(job: Job, lines: Lines, left: Sequence[int], seed: int) -> Outcome:
     launch = job.launch
     err = (job.directory / "stderr").read_text(errors="replace")
     codes = sorted(set(_CODE.findall(err)))
     most_redone = max(job.every, 1) + 1
-    complaints, redone = compare_ranks(lines, made, most_redone=most_redone, restarts=job.attempts)
+    for file in job.files:
+        file.look()
+    # What the ranks wrote, and what is there in the end: paceline cuts the lines of steps that are made again.
+    written: Lines = {rank: file.written for rank, file in enumerate(job.files)}
+    there: Lines = lines_of(job.out)
+    lost = 0
+    if launch.case.unseeded:
+        written, lost = _since_its_seed(written)
+        there, _ = _since_its_seed(there)
+    limits = {"most_redone": most_redone, "restarts": job.attempts}
+    complaints, redone = compare_ranks(lines, written, **limits)
+    complaints += [f"in the file: {text}" for text in compare_ranks(lines, there, **limits)[0]]
     if lost > most_redone:
         complaints.append(f"{lost} steps were lost to an attempt with other seeds")
+    if all(kill.step for kill in job.kills) and any(list(there.get(rank, ())) != list(lines[rank]) for rank in lines):
+        complaints.append("lines of steps that were made again stand in the file twice")
     if job.process.returncode != 0:
         complaints.insert(0, f"exit code {job.process.returncode}")
     if "off" not in launch.options and "--resume" in launch.options and not job.kept and not job.refused:

@@ -107,6 +107,33 @@ class Run:
 
 
 @dataclass
+class FollowedFile:
+    """A file of lines that is appended to, and cut when steps are made again."""
+
+    path: Path
+    written: list[str] = field(default_factory=list)
+    """Every line that was ever in it, those that were cut as well, in the order of their writing."""
+    _content: bytes = b""
+    _looked: tuple[int, int] = (0, 0)
+
+    def look(self) -> None:
+        """Take in what was written since the last look."""
+        try:
+            found = self.path.stat()
+            if (found.st_size, found.st_mtime_ns) == self._looked:
+                return
+            content = self.path.read_bytes()
+        except OSError:
+            return
+        self._looked = found.st_size, found.st_mtime_ns
+        content = content[: content.rfind(b"\n") + 1]
+        same = len(os.path.commonprefix([content, self._content]))  # noqa: RUF071
+        same = content.rfind(b"\n", 0, same) + 1
+        self.written += content[same:].decode(errors="replace").splitlines()
+        self._content = content
+
+
+@dataclass
 class Stopped:
     """A rank that stands still while it is looked at, so that what was seen is true when it is killed."""
 
