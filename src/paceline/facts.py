@@ -285,6 +285,8 @@ class RankExit:
     """The last part of its stderr."""
     state_mismatch: bool = False
     """The rank stopped itself because it found another state or batch than the one that was kept. Its exit code is paceline's own."""
+    not_put_back: bool = False
+    """The rank ended before its kept state was put back, because that was impossible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,6 +111,18 @@ def test_a_rank_that_has_refused_makes_the_host_keep_nothing(holder):
     assert not holder.refused()
 
 
+def test_a_state_that_could_not_be_put_back_is_kept_still(holder):
+    for rank in range(2):
+        keep(holder, rank, 6)
+    holder.begin_attempt(6, PAGE)
+    cells = header(holder, 1).cells
+    cells[StateCell.KEEPING] = Keeping.REFUSED
+    assert not holder.refused() and holder.kept(0) == {0: [6], 1: [6]}
+    assert [holder.not_put_back(rank) for rank in range(2)] == [False, True]
+    cells[StateCell.RESUMED_NS] = 1000
+    assert holder.refused() and holder.kept(0) is None and not holder.not_put_back(1)
+
+
 def test_a_rank_that_stopped_is_known_by_its_header(holder):
     header(holder, 1).cells[StateCell.KEEPING] = Keeping.STOPPED
     assert [holder.stopped(rank) for rank in range(2)] == [False, True]

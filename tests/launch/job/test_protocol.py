@@ -122,6 +122,7 @@ BREACHES = [
     (IdleMessage(attempt=1, kept={4: []}), JobPhase.RUNNING),
     (ResumedMessage(attempt=2, stepped_ns=5), JobPhase.RUNNING),
     (ExitedMessage(exit=replace(EXIT, state_mismatch=True)), JobPhase.RUNNING),
+    (ExitedMessage(exit=replace(EXIT, code=0, not_put_back=True)), JobPhase.RUNNING),
     (ExitedMessage(exit=replace(EXIT, rank=1)), JobPhase.RUNNING),
     (ExitedMessage(exit=replace(EXIT, rank=4)), JobPhase.RUNNING),
     (ExitedMessage(exit=replace(EXIT, rank=-1)), JobPhase.RUNNING),

@@ -246,6 +246,46 @@ def test_a_state_that_is_not_the_kept_one_ends_the_job_with_205_also_with_restar
     assert outcome.exit_code == 205 and "F03" in outcome.reason and outcome.exits[0].rank == 0
 
 
+def test_a_state_that_cannot_be_put_back_makes_the_job_begin_again_and_keep_no_more():
+    play = Play(max_restarts=1).dies((7,), (7,), (7,)).exits(0, 205, not_put_back=True)
+    assert play.actions == (KillRanks("the state of rank 0 could not be put back", at_once=True),)
+    assert play.exits(1, 205, not_put_back=True).actions == ()
+    play.exits(2, -9, resumable=False, signalled_by_us=True).all_idle((7,), (7,), (7,))
+    said, form = play.actions
+    assert said.reason == (
+        "the state of step 7 could not be put back: the job begins again from the beginning, and keeps no more state (F05)"
+    )
+    assert (form.attempt, form.resume_step, form.keeps_state) == (2, None, False)
+    assert said.resume is None and play.state.restarts_left == said.restarts_left == 1
+    # From here on it is a job without resuming: a killed rank costs a restart, and without one left the job ends.
+    assert play.exits(1).kinds == [StopRanks]
+    play.idle("h0", None).idle("h1", None)
+    assert not play.actions[-1].keeps_state and play.state.restarts_left == 0
+    assert play.exits(1).idle("h0", None).idle("h1", None).outcome.exit_code == 137
+
+
+def test_a_rank_that_is_killed_before_the_state_is_put_back_makes_the_others_no_ranks_that_cannot():
+    lost = RankError(type="RuntimeError", message="Connection reset by peer", time_ns=int(9.8e9))
+    play = Play().dies((7,), (7,), (7,)).exits(0, 205, at=10.0, error=lost, not_put_back=True)
+    assert play.kinds == [KillRanks]
+    play.exits(2, -9, at=9.9).all_idle((7,), (7,), (7,))
+    assert play.actions[-1].resume_step == 7 and play.actions[-1].keeps_state
+
+
+def test_nothing_is_put_back_in_a_job_that_has_not_resumed():
+    play = Play().exits(0, 205, not_put_back=True)
+    assert play.kinds == [StopRanks]
+    assert play.all_idle((7,), (7,), (7,)).outcome.exit_code == 1
+
+
+def test_a_request_to_stop_and_a_lost_host_go_before_a_state_that_cannot_be_put_back():
+    play = Play().dies((7,), (7,), (7,)).feed(StopRequested(1.0, Stop(StopKind.SIGNAL, "SIGINT", "Ctrl-C")))
+    assert play.exits(0, 205, not_put_back=True).actions == ()
+    assert play.all_idle((7,), (7,), (7,)).outcome.exit_code == 130
+    play = Play().dies((7,), (7,), (7,)).feed(HostLeft(1.0, "h1", "gone")).exits(0, 205, not_put_back=True)
+    assert play.idle("h0", {0: (7,), 1: (7,)}).outcome.exit_code == 200
+
+
 def test_a_205_of_the_script_is_1():
     assert Play().exits(0, 205).all_idle((7,), (7,), (7,)).outcome.exit_code == 1
 

@@ -218,7 +218,7 @@ def test_a_traceback_is_the_same(text, tmp_path):
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """Writes modules of the user and watches imports; what was imported is forgotten behind the test."""
-    before, finders = set(sys.modules), list(sys.meta_path)
+    finders = list(sys.meta_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     insert._is_users_directory.cache_clear()
@@ -236,8 +236,10 @@ def project(tmp_path, monkeypatch):
     watch_imports()
     yield write
     sys.meta_path[:] = finders
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+    for name, module in list(sys.modules.items()):
+        places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
+        if any(isinstance(place, str) and place.startswith(str(tmp_path)) for place in places):
+            del sys.modules[name]
 
 
 LOOP = "for x in [1, 2]:\n    str(x)\n"

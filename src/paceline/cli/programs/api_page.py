@@ -13,6 +13,7 @@ import paceline
 _PAGES: Mapping[str, str] = {
     "api": "python.md",
     "estimator": "estimator.md",
+    "resume": "howto/resume.md",
     "comm.ddp.attach": "exchange.md",
     "comm.ddp.hook": "exchange.md",
     "comm.backends": "exchange.md",

@@ -220,6 +220,9 @@ class HostAgent:
     def _state_of_rank(self, message: StartAttemptMessage) -> Callable[[int], int] | None:
         """Local rank -> descriptor of its state buffer; None: the ranks keep no state. The buffers are made for the first attempt."""
         ranks = self.job.ranks_per_host
+        if self._states is not None and not message.keeps_state:
+            self._states.close()
+            self._states = None
         if self.job.resume and not self._states_asked:
             self._states_asked = True
             refused = self._why_no_state(message)
@@ -463,6 +466,7 @@ class HostAgent:
             oom_before=self._oom_before,
             began=self._formed_at,
             state_mismatch=self._is_mismatch(end),
+            not_put_back=self._is_not_put_back(end),
         )
         self._reports.append(self._spawn(self._report(end, around, self._attempt, self._unjudged)))
         self._keeps = self._keeps and self._all_keep()
@@ -497,11 +501,15 @@ class HostAgent:
             time_ns=end.time_ns,
             signalled_by_us=end.signalled_by_us,
             state_mismatch=self._is_mismatch(end),
+            not_put_back=self._is_not_put_back(end),
         )
         self.uplink(ExitedMessage(exit=exit, early=True, resumable=resumable, out_of_memory=out_of_memory))
 
     def _is_mismatch(self, end: WorkerEnd) -> bool:
         return end.code == MISMATCH_CODE and self._states is not None and self._states.stopped(end.spec.local_rank)
+
+    def _is_not_put_back(self, end: WorkerEnd) -> bool:
+        return end.code != 0 and self._states is not None and self._states.not_put_back(end.spec.local_rank)
 
     async def _report(self, end: WorkerEnd, around: ExitContext, attempt: int, unjudged: dict[int, WorkerEnd]) -> None:
         try:
@@ -511,10 +519,16 @@ class HostAgent:
             note = f"why was not judged: {type(failure).__name__}: {failure}"
             ending = Ending(end.code, note=note, signalled_by_us=end.signalled_by_us)
         unjudged.pop(end.spec.rank, None)
-        self._send_exit(end.spec.rank, ending, attempt, end=end, state_mismatch=around.state_mismatch)
+        self._send_exit(end.spec.rank, ending, attempt, end=end, around=around)
 
     def _send_exit(
-        self, rank: int, ending: Ending, attempt: int, *, end: WorkerEnd | None = None, state_mismatch: bool = False
+        self,
+        rank: int,
+        ending: Ending,
+        attempt: int,
+        *,
+        end: WorkerEnd | None = None,
+        around: ExitContext | None = None,
     ) -> None:
         exit = RankExit(
             host=self.identity.name,
@@ -526,7 +540,8 @@ class HostAgent:
             note=ending.note,
             signalled_by_us=ending.signalled_by_us,
             tail=ending.tail,
-            state_mismatch=state_mismatch,
+            state_mismatch=around is not None and around.state_mismatch,
+            not_put_back=around is not None and around.not_put_back,
         )
         self.event("rank_exited", **{name: value for name, value in dataclasses.asdict(exit).items() if name != "host"})
         self.uplink(ExitedMessage(exit=exit))

@@ -201,6 +201,8 @@ class ExitContext:
     """When this host began the attempt, in monotonic seconds. The kernel's log is read from this time on."""
     state_mismatch: bool = False
     """The worker stopped itself because what it found is not the state that was kept."""
+    not_put_back: bool = False
+    """The worker ended itself because its kept state could not be put back."""
 
 
 async def why_ended(end: WorkerEnd, around: ExitContext) -> Ending:
@@ -229,7 +231,7 @@ async def why_ended(end: WorkerEnd, around: ExitContext) -> Ending:
         # Read this now: the process that holds the port may end before a person reads the message.
         holder = await asyncio.to_thread(holder_of, int(in_use["port"]))
         note = note or ("" if holder is None else f"port {in_use['port']}: {holder}")
-    if code in OWN_CODES and not around.state_mismatch:
+    if code in OWN_CODES and not (around.state_mismatch or around.not_put_back):
         note = (
             f"the script's own code {code} is reported as 1, because {OWN_CODES[0]} to {OWN_CODES[-1]} are paceline's"
         )

@@ -72,8 +72,13 @@ class StateHolder:
         return found
 
     def refused(self) -> bool:
-        """Whether a rank has said in this attempt that its state cannot be kept."""
-        return any(header.cells[state_buffer.StateCell.KEEPING] == Keeping.REFUSED for header in self._headers)
+        """Whether a rank has said in this attempt that its state cannot be kept. What it could not put back is kept still."""
+        return any(_has_refused(header.cells) and not _is_to_put_back(header.cells) for header in self._headers)
+
+    def not_put_back(self, local_rank: int) -> bool:
+        """Whether the rank has said in this attempt that its kept state cannot be put back."""
+        cells = self._headers[local_rank].cells
+        return _has_refused(cells) and _is_to_put_back(cells)
 
     def is_silent(self, local_rank: int) -> bool:
         """Whether the rank has written nothing in this attempt."""
@@ -100,6 +105,14 @@ class StateHolder:
         for header in self._headers:
             os.close(header.descriptor)
         self._headers = []
+
+
+def _has_refused(cells: "memoryview[int]") -> bool:
+    return cells[state_buffer.StateCell.KEEPING] == Keeping.REFUSED
+
+
+def _is_to_put_back(cells: "memoryview[int]") -> bool:
+    return bool(cells[state_buffer.StateCell.RESUME_STEP]) and not cells[state_buffer.StateCell.RESUMED_NS]
 
 
 def _is_whole(header: StateHeader, slot: KeptSlot) -> bool:

@@ -79,6 +79,7 @@ def form_message(job: Job, form: StartAttempt, address: str, hash_seed: int | No
         allow_lossy=job.allow_lossy,
         together=job.fetches,
         resume_step=form.resume_step,
+        keeps_state=form.keeps_state,
         hash_seed=hash_seed,
     )
 

@@ -140,6 +140,8 @@ class StartAttemptMessage(msgspec.Struct, tag="form", kw_only=True, frozen=True)
     """Each host sends ReadyMessage when it has fetched its data, and starts no rank before StartWorkersMessage."""
     resume_step: StepNumber | None = None
     """The kept step from which the ranks go on; None: they begin at the start of the script."""
+    keeps_state: bool = True
+    """The ranks keep their state if the job does; False: an attempt could not put its state back, and no further one keeps any."""
     hash_seed: HashSeed | None = None
     """PYTHONHASHSEED of the ranks of a job that resumes, so that sets have one order in every attempt; None: the ranks have none."""
 

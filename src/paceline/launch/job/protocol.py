@@ -155,6 +155,8 @@ def _exited(message: ExitedMessage, sender: SendingHost) -> str:
         return f"attempt {exit.attempt}"
     if exit.state_mismatch and exit.code != MISMATCH_CODE:
         return f"a state that is not the kept one with code {exit.code}"
+    if exit.not_put_back and exit.code == 0:
+        return "a state that was not put back with code 0"
     return _of_host([exit.rank], sender) or _plain({"time_ns": exit.time_ns, "note": exit.note, "tail": exit.tail})
 
 

@@ -194,6 +194,8 @@ class StartAttempt:
     """Each host's part of the attempt, in order of node rank."""
     resume_step: int | None = None
     """The kept step from which the ranks go on; None: they begin at the start of the script."""
+    keeps_state: bool = True
+    """The ranks keep their state if the job does."""
 
     @property
     def world_size(self) -> int:
@@ -329,6 +331,8 @@ class JobState:
     """What the current attempt goes on from, or the next one while the job waits; None: the start of the script."""
     resume_placements: tuple[Placement, ...] = ()
     """The hosts that keep the state of `resume`, and their ranks."""
+    keeps_state: bool = True
+    """False: an attempt could not put its state back, and no further one keeps any."""
     deaths_at_step: int = 0
     """How often a rank was killed since the newest step that all ranks have kept was `resume.step`."""
     beginnings: int = 0
@@ -389,7 +393,8 @@ def _advance(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
     fresh = replace(state, placements=placements, formed_before=True, resume=resume, **_FRESH)
     # Ranks that wait for a host that still downloads would time out. If there is data to fetch, all ranks start together.
     running = replace(fresh, phase=JobPhase.FETCHING) if state.job.fetches else _running(fresh, at)
-    return running, (StartAttempt(state.attempt, placements, None if resume is None else resume.step),)
+    resume_step = None if resume is None else resume.step
+    return running, (StartAttempt(state.attempt, placements, resume_step, state.keeps_state),)
 
 
 def _running(state: JobState, at: float) -> JobState:
@@ -435,8 +440,11 @@ def _rank_exited(state: JobState, event: RankExited) -> tuple[JobState, tuple[Ac
     state = _with_killed(replace(state, exits=others + (event.exit,)), event)
     if event.exit.code == 0 or state.phase not in (JobPhase.RUNNING, JobPhase.STOPPING):
         return state, ()
-    if _first_was_killed(state) and not (state.killing or state.stop or state.hung or state.lost):
+    if _first_was_killed(state) and not _ends_for_another_reason(state):
         kill = KillRanks(f"rank {by_blame(state.exits)[0].rank} was killed", at_once=True)
+        return replace(state, phase=JobPhase.STOPPING, killing=True), (kill,)
+    if event.exit.not_put_back and _first_was_not_put_back(state) and not _ends_for_another_reason(state):
+        kill = KillRanks(f"the state of rank {event.exit.rank} could not be put back", at_once=True)
         return replace(state, phase=JobPhase.STOPPING, killing=True), (kill,)
     if state.phase is JobPhase.RUNNING:
         stop = StopRanks("SIGTERM", state.job.shutdown_timeout_seconds, f"rank {event.exit.rank} failed")
@@ -445,7 +453,13 @@ def _rank_exited(state: JobState, event: RankExited) -> tuple[JobState, tuple[Ac
 
 
 def _with_killed(state: JobState, event: RankExited) -> JobState:
-    if not (state.job.resume and event.resumable and event.exit.code < 0 and not event.exit.signalled_by_us):
+    if not (
+        state.job.resume
+        and state.keeps_state
+        and event.resumable
+        and event.exit.code < 0
+        and not event.exit.signalled_by_us
+    ):
         return state
     rank = {event.exit.rank}
     out_of_memory = state.out_of_memory | rank if event.out_of_memory else state.out_of_memory
@@ -456,6 +470,16 @@ def _first_was_killed(state: JobState) -> bool:
     """Whether the failure that all others follow is the death of a rank whose state is kept."""
     failures = by_blame(state.exits)
     return bool(failures) and failures[0].rank in state.killed
+
+
+def _first_was_not_put_back(state: JobState) -> bool:
+    """Whether ranks ended because their state could not be put back, and no rank was killed before that."""
+    resumed = state.resume is not None and not _first_was_killed(state)
+    return resumed and any(exit.not_put_back for exit in state.exits)
+
+
+def _ends_for_another_reason(state: JobState) -> bool:
+    return bool(state.killing or state.stop or state.hung or state.lost)
 
 
 def _host_idle(state: JobState, event: HostFinished) -> tuple[JobState, tuple[Action, ...]]:
@@ -492,6 +516,8 @@ def _when_all_idle(state: JobState, at: float) -> tuple[JobState, tuple[Action, 
         if unknown is None:
             return _finish(state, completed())
         state = replace(state, lost=(unknown, "its agent did not say how its ranks ended"))
+    if state.lost is None and _first_was_not_put_back(state):
+        return _begin_again(state, at)
     if (
         state.lost is None
         and _first_was_killed(state)
@@ -539,11 +565,25 @@ def _after_kill(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...
     return _restart(state, at, costs=0, resume=Resume(step, cause, max(state.step_count, step)))
 
 
+def _begin_again(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
+    """The kept state cannot be put back: begin as if none had been kept, and keep no more."""
+    assert state.resume is not None
+    reason = (
+        f"the state of step {state.resume.step} could not be put back: the job begins again from the beginning, "
+        "and keeps no more state (F05)"
+    )
+    return _restart(replace(state, keeps_state=False), at, costs=0, reason=reason)
+
+
 def _restart(
-    state: JobState, at: float, *, costs: int = 1, resume: Resume | None = None, more: str = ""
+    state: JobState, at: float, *, costs: int = 1, resume: Resume | None = None, more: str = "", reason: str = ""
 ) -> tuple[JobState, tuple[Action, ...]]:
-    """Start another attempt. `costs`: restarts that it uses up; `more`: what is said behind the reason."""
-    reason = state.hung or (f"host {state.lost[0]} was lost" if state.lost else failed(state.exits, more=more).reason)
+    """Start another attempt. `costs`: restarts that it uses up; `more`: what is said behind the reason; `reason`: said in its place."""
+    reason = (
+        reason
+        or state.hung
+        or (f"host {state.lost[0]} was lost" if state.lost else failed(state.exits, more=more).reason)
+    )
     state = replace(
         state,
         phase=JobPhase.WAITING,
