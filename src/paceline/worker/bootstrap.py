@@ -51,7 +51,8 @@ def _watching(off: str, rank: RankRecorder) -> list[RankInstrument]:
     """
     rank.off = {word.strip().lower() for word in off.split(",") if word.strip()}
     known = instruments.names()
-    for word in sorted(rank.off.difference(known)):
+    # Resume is no instrument, but what a rank does for it is turned off by its name too.
+    for word in sorted(rank.off.difference(known, {"resume"})):
         rank.note_failure(ValueError(f"there is no instrument {word!r}"), "PACELINE_OFF")
     return [made for name in known if name not in rank.off and (made := _registered(name, rank)) is not None]
 

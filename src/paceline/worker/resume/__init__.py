@@ -34,6 +34,8 @@ _session: ResumeSession | None = None
 def begin(torch: Any = None) -> None:
     """Begin to keep the state of this process, if the agent gave it a state buffer. torch has been imported."""
     global _session
+    if "resume" in os.environ.get("PACELINE_OFF", "").lower().replace(" ", "").split(","):
+        return
     number = os.environ.pop(VARIABLE, "")
     if not number.isdigit():
         return
