@@ -131,7 +131,7 @@ def test_any_kills_that_lose_little_are_equal(kills, writes_the_beginning):
             continue
         made += REFERENCE[at:until]
         at = max(0, until - back)
-        if writes_the_beginning and at > 1 and made:
+        if writes_the_beginning and 1 < at < len(REFERENCE) and made:
             made.append(REFERENCE[0])
     made += REFERENCE[at:]
     assert complaints(made, most_redone=4) == ()

@@ -231,6 +231,10 @@ def test_a_cause_is_shown_as_it_is_found():
     assert text.splitlines()[-1] == "  more      paceline why"
 
 
+def test_a_cause_of_an_attempt_that_was_resumed_is_not_shown_while_the_job_goes_on():
+    assert event_text({"event": "cause", "finding": to_plain(ASLEEP), "resumed": True}) is None
+
+
 def test_a_standstill_is_one_line():
     text = event_text({"event": "standstill", "standstill": to_plain(STILL), "pulses": []})
     assert text == "paceline  ranks 0,2-3 wait for rank 1 in all_reduce 37, for 3.0 s (threshold 3.0 s); inspecting"

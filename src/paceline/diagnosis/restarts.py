@@ -43,11 +43,11 @@ class Resumption:
     step: int
     """The step from which it went on."""
     rank: int
-    """The rank that was killed first."""
+    """The rank that was killed first, or whose loader worker was."""
     host: str
     """The host of that rank."""
-    signal: str
-    """The signal that killed it."""
+    signal: str | None
+    """The signal that killed it; None: it ended because one of its loader workers was killed."""
     seconds: float
     """Time from its death to the end of the first step that every rank has made since."""
     steps_again: int

@@ -163,8 +163,9 @@ def _finding(event: Mapping[str, Any], color: bool) -> str:
 
 def _cause(event: Mapping[str, Any], color: bool) -> str | None:
     finding = _fact(CauseFinding, event.get("finding"))
-    # The summary of the run begins with the exception; printed here too, it would appear twice.
-    if finding is None or finding.code == _EXCEPTION:
+    # The summary of the run begins with the exception; printed here too, it would appear twice. Of an attempt that another one goes on
+    # from, the lines about the restart say enough.
+    if finding is None or finding.code == _EXCEPTION or event.get("resumed"):
         return None
     return "\n".join([*finding_lines(finding, WhyPage(color=color), more=False), "  more      paceline why"])
 

@@ -38,7 +38,8 @@ def resumed_line(found: Resumption) -> str:
     """What one resume cost, in one line."""
     again = f"{counted(found.steps_again, 'step')} made again"
     seconds = f"{found.seconds:.2f} s" if found.seconds < 1 else duration(found.seconds)
-    return f"resumed at step {found.step}: rank {found.rank} was killed ({found.signal}); {seconds}, {again} (F01)"
+    killed = f"was killed ({found.signal})" if found.signal else "lost a loader worker"
+    return f"resumed at step {found.step}: rank {found.rank} {killed}; {seconds}, {again} (F01)"
 
 
 def restart_lines(found: RestartTotals) -> list[str]:

@@ -121,7 +121,7 @@ def recorded_causes(evidence: Evidence) -> tuple[CauseFinding, ...]:
             found = {}
         elif event["event"] == "standstill_over":
             found = {key: finding for key, finding in found.items() if finding.level not in _OVER}
-        elif event["event"] == "cause" and (finding := _finding(event)) is not None:
+        elif event["event"] == "cause" and not event.get("resumed") and (finding := _finding(event)) is not None:
             found[finding.code, finding.ranks] = finding
     return tuple(finding for finding in found.values() if finding.level in wanted)
 

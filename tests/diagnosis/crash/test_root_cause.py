@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.diagnosis.crash.root_cause import is_symptom_text
+from paceline.diagnosis.crash.root_cause import is_symptom_text, lost_a_loader_worker
+from paceline.facts import RankError, RankExit
 
 COMM = Path(__file__).resolve().parents[3] / "src" / "paceline" / "comm"
 
@@ -42,6 +43,27 @@ def test_who_only_lost_another_rank_is_not_to_blame(text):
 @pytest.mark.parametrize("text", CAUSES)
 def test_who_fell_by_itself_may_be(text):
     assert not is_symptom_text(text)
+
+
+# As torch 2.4 to 2.13 say it: torch/utils/data/dataloader.py, torch/csrc/DataLoader.cpp.
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        ("DataLoader worker (pid(s) 12, 13) exited unexpectedly", True),
+        ("DataLoader worker (pid 12) is killed by signal: Killed. ", True),
+        (
+            "DataLoader worker (pid 12) exited unexpectedly with exit code 1. Details are lost due to multiprocessing.",
+            True,
+        ),
+        ("DataLoader timed out after 5 seconds", False),
+        ("Caught ValueError in DataLoader worker process 0.", False),
+        ("epoch 3: DataLoader worker (pid 12) is killed by signal: Killed. ", False),
+    ],
+)
+def test_a_rank_that_lost_a_loader_worker_is_known_by_what_torch_raises(text, lost):
+    error = RankError(type="RuntimeError", message=text, time_ns=1)
+    exit = RankExit(host="h", rank=0, attempt=0, code=1, time_ns=2, error=error)
+    assert lost_a_loader_worker(exit) is lost
 
 
 def test_every_text_of_comm_about_a_lost_rank_is_known_as_an_echo():

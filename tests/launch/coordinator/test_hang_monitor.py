@@ -262,6 +262,17 @@ def test_the_end_is_judged_with_the_exits(hosts):
     assert not seen[0].lasts and [found.code for found in seen[0].exits] == [-9]
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_finding_about_an_attempt_that_was_resumed_is_recorded_with_that(hosts, resumed):
+    found = CauseFinding(code="T02", title="killed", level=Level.CRASH, ranks=(1,))
+    hosts.detective.causes = (Cause("T02", "t", "T02 t", lambda case: (found,)),)
+    hosts.detective.exited(RankExit(host="b", rank=1, attempt=0, code=-9, time_ns=1))
+    hosts.record("rank_exited", host="b", rank=1, attempt=0, code=-9, time_ns=1)
+    asyncio.run(hosts.detective.conclude(hosts.detective.last_case(), resumed=resumed))
+    (told,) = [event for event in hosts.events if event["event"] == "cause"]
+    assert told.get("resumed", False) is resumed
+
+
 def test_an_end_with_nothing_wrong_is_not_judged(hosts):
     hosts.detective.exited(RankExit(host="b", rank=1, attempt=0, code=0, time_ns=1))
     assert hosts.detective.last_case() is None

@@ -121,6 +121,32 @@ def test_an_exception_of_the_script_is_no_reason_to_resume():
     assert form.resume_step is None and said.resume is None and play.state.restarts_left == 0
 
 
+def test_a_killed_loader_worker_is_a_killed_rank():
+    error = RankError(type="RuntimeError", message="DataLoader worker (pid(s) 7) exited unexpectedly", time_ns=int(9e9))
+    lost = RankError(type="RuntimeError", message="Connection reset by peer", time_ns=int(9.1e9))
+    # The rank that lost its peer is judged first.
+    play = Play(max_restarts=1).exits(0, 1, at=10.0, error=lost)
+    assert play.kinds == [StopRanks]
+    play.exits(1, 1, at=9.5, error=error, resumable=True)
+    assert play.actions == (KillRanks("rank 1 lost a loader worker", at_once=True),)
+    play.exits(2, -9, resumable=False, signalled_by_us=True).all_idle((7,), (7,), (7,), step_count=7)
+    said, form = play.actions
+    assert (form.resume_step, said.resume.cause.rank, play.state.restarts_left) == (7, 1, 1)
+
+
+def test_a_loader_worker_that_dies_three_times_at_one_step_is_the_script():
+    play = Play(max_restarts=5)
+    for _ in range(2):
+        assert play.exits(1, 1, resumable=True).all_idle((7,), (7,), (7,)).actions[-1].resume_step == 7
+    outcome = play.exits(1, 1, resumable=True).all_idle((7,), (7,), (7,)).outcome
+    assert outcome.exit_code == 1 and "(F07)" in outcome.reason
+
+
+def test_a_loader_worker_that_is_killed_before_the_state_is_put_back_is_a_kill_too():
+    play = Play().dies((7,), (7,), (7,)).exits(0, 205, not_put_back=True, resumable=True)
+    assert play.all_idle((7,), (7,), (7,)).actions[-1].resume_step == 7
+
+
 def test_an_exception_without_a_restart_left_ends_the_job_with_its_code():
     assert Play().exits(1, 7).all_idle((7,), (7,), (7,)).outcome.exit_code == 7
 

@@ -237,7 +237,11 @@ def project(tmp_path, monkeypatch):
     yield write
     sys.meta_path[:] = finders
     for name, module in list(sys.modules.items()):
-        places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
+        # torch has modules that answer to every name.
+        places = [
+            getattr(module, "__file__", None),
+            *list(getattr(getattr(module, "__spec__", None), "submodule_search_locations", None) or ()),
+        ]
         if any(isinstance(place, str) and place.startswith(str(tmp_path)) for place in places):
             del sys.modules[name]
 

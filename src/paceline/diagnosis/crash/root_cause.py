@@ -24,6 +24,9 @@ _SYMPTOM = re.compile(
 # gloo ends the process that receives more than it asked for. The wrong call may be that of another process.
 _GLOO_SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\.\s*(\d+)\s+vs\s+(\d+)")
 
+# What torch raises in a rank whose loader worker is gone: as it waits for a batch, or at the signal SIGCHLD.
+_LOST_WORKER = re.compile(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:exited unexpectedly|is killed by signal)")
+
 # A rank that leaves closes its connections shortly before its process is gone, and its peers fail at once.
 ECHO_SECONDS = 10.0
 
@@ -71,6 +74,11 @@ def is_symptom(exit: RankExit) -> bool:
 
 def is_symptom_text(text: str) -> bool:
     return bool(_SYMPTOM.search(text))
+
+
+def lost_a_loader_worker(exit: RankExit) -> bool:
+    """Whether the rank ended because one of its loader workers was killed, or ended without an exception."""
+    return exit.error is not None and exit.error.type == "RuntimeError" and bool(_LOST_WORKER.match(exit.error.message))
 
 
 def gloo_sizes(text: str) -> tuple[int, int] | None:

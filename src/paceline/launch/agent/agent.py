@@ -17,6 +17,7 @@ from paceline.contract.entry import is_shell_script
 from paceline.contract.failure import write_failure, write_success
 from paceline.contract.prepare import base_directory
 from paceline.contract.tree import Tree
+from paceline.diagnosis.crash.root_cause import lost_a_loader_worker
 from paceline.errors import PacelineError
 from paceline.facts import Job, ProgramKind, RankExit
 from paceline.launch.agent.data import HostData, kept_root
@@ -468,8 +469,8 @@ class HostAgent:
             state_mismatch=self._is_mismatch(end),
             not_put_back=self._is_not_put_back(end),
         )
-        self._reports.append(self._spawn(self._report(end, around, self._attempt, self._unjudged)))
         self._keeps = self._keeps and self._all_keep()
+        self._reports.append(self._spawn(self._report(end, around, self._attempt, self._unjudged, keeps=self._keeps)))
         if self._keeps and _was_killed(end, around):
             # Before it is judged who killed it: every other rank has to end too.
             self._send_early(end, self._attempt, resumable=True, out_of_memory=_may_be_memory(around))
@@ -511,7 +512,9 @@ class HostAgent:
     def _is_not_put_back(self, end: WorkerEnd) -> bool:
         return end.code != 0 and self._states is not None and self._states.not_put_back(end.spec.local_rank)
 
-    async def _report(self, end: WorkerEnd, around: ExitContext, attempt: int, unjudged: dict[int, WorkerEnd]) -> None:
+    async def _report(
+        self, end: WorkerEnd, around: ExitContext, attempt: int, unjudged: dict[int, WorkerEnd], *, keeps: bool
+    ) -> None:
         try:
             ending = await why_ended(end, around)
         except Exception as failure:
@@ -519,7 +522,7 @@ class HostAgent:
             note = f"why was not judged: {type(failure).__name__}: {failure}"
             ending = Ending(end.code, note=note, signalled_by_us=end.signalled_by_us)
         unjudged.pop(end.spec.rank, None)
-        self._send_exit(end.spec.rank, ending, attempt, end=end, around=around)
+        self._send_exit(end.spec.rank, ending, attempt, end=end, around=around, keeps=keeps)
 
     def _send_exit(
         self,
@@ -529,6 +532,7 @@ class HostAgent:
         *,
         end: WorkerEnd | None = None,
         around: ExitContext | None = None,
+        keeps: bool = False,
     ) -> None:
         exit = RankExit(
             host=self.identity.name,
@@ -544,7 +548,10 @@ class HostAgent:
             not_put_back=around is not None and around.not_put_back,
         )
         self.event("rank_exited", **{name: value for name, value in dataclasses.asdict(exit).items() if name != "host"})
-        self.uplink(ExitedMessage(exit=exit))
+        # The kill of a rank was reported early.
+        resumable = keeps and exit.code > 0 and not exit.signalled_by_us and lost_a_loader_worker(exit)
+        out_of_memory = resumable and around is not None and _may_be_memory(around)
+        self.uplink(ExitedMessage(exit=exit, resumable=resumable, out_of_memory=out_of_memory))
 
     def _workers_idle(self) -> None:
         self._spawn(self._leave(self._attempt) if self._at_once else self._become_idle(self._attempt))

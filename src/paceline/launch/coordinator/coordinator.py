@@ -317,7 +317,7 @@ class Coordinator:
     def _report_restart(self, action: job_state.ReportRestart) -> None:
         case, resume = self.detective.last_case(), action.resume
         self._resume = resume
-        self._spawn(self._conclude(case, frozenset(self.detective.exits)))
+        self._spawn(self._conclude(case, frozenset(self.detective.exits), resumed=resume is not None))
         with self._without_harm():
             self.restarts.ended(self.progress, action.attempt - 1, None if resume is None else resume.step)
         self.record("attempt_ended", attempt=action.attempt - 1, reason=action.reason)
@@ -330,13 +330,13 @@ class Coordinator:
             resume_step=None if resume is None else resume.step,
         )
 
-    async def _conclude(self, case: Case | None, ranks: frozenset[int]) -> None:
+    async def _conclude(self, case: Case | None, ranks: frozenset[int], *, resumed: bool) -> None:
         """Judge an attempt that has ended. Where its ranks were killed at once, their agents judge why while the next one runs."""
         if case is not None:
             with self._without_harm():
                 case = await self.resumes.with_exits(case, ranks)
             self.resumes.forget(case.attempt)
-        await self.detective.conclude(case)
+        await self.detective.conclude(case, resumed=resumed)
 
     def _form(self, form: job_state.StartAttempt) -> None:
         message = form_message(self.job, form, self.address, self._hash_seed)

@@ -323,11 +323,11 @@ class HangMonitor:
             self.say_failed(error)
             return None
 
-    async def conclude(self, case: Case | None) -> None:
-        """Judge an attempt that has ended. An error in here never ends the job."""
+    async def conclude(self, case: Case | None, *, resumed: bool = False) -> None:
+        """Judge an attempt that has ended. An error in here never ends the job. `resumed`: another attempt goes on where it ended."""
         try:
             if case is not None:
-                await self.judge(case)
+                await self.judge(case, resumed=resumed)
         except Exception as error:
             self.say_failed(error)
 
@@ -344,26 +344,26 @@ class HangMonitor:
             lasts=lasts,
         )
 
-    async def judge(self, case: Case) -> Diagnosis:
-        """Evaluate every cause, and record each new finding."""
+    async def judge(self, case: Case, *, resumed: bool = False) -> Diagnosis:
+        """Evaluate every cause, and record each new finding. `resumed`: of an attempt that another one goes on from."""
         try:
             # If the job ends during an evaluation, the last evaluation waits for this one.
             async with self._judging:
                 if not self.causes:
                     self.causes = await asyncio.to_thread(rules.all_causes)
                 diagnosis = await asyncio.to_thread(diagnose, case, self.causes)
-                self._record_findings(case, diagnosis)
+                self._record_findings(case, diagnosis, {"resumed": True} if resumed else {})
                 return diagnosis
         finally:
             if case.attempt == self.attempt:
                 self._unjudged = False
 
-    def _record_findings(self, case: Case, diagnosis: Diagnosis) -> None:
+    def _record_findings(self, case: Case, diagnosis: Diagnosis, more: Mapping[str, Any]) -> None:
         for finding in diagnosis.findings:
             claim = (finding.level, case.attempt, finding.code, finding.ranks, finding.hosts)
             if claim not in self._said:
                 self._said.add(claim)
-                self.record("cause", attempt=case.attempt, finding=to_plain(finding))
+                self.record("cause", attempt=case.attempt, finding=to_plain(finding), **more)
 
     def say_failed(self, error: Exception) -> None:
         """Record, once for each kind of error, that a part of the monitor failed. The job itself is not affected."""

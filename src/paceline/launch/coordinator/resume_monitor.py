@@ -53,7 +53,7 @@ class ResumeMonitor:
             step=resume.step,
             rank=cause.rank,
             host=cause.host,
-            signal=signal_name(-cause.code),
+            signal=signal_name(-cause.code) if cause.code < 0 else None,
             seconds=round(max(0, self._stepped_ns - died_ns) / 1e9, 3),
             steps_again=max(0, resume.step_count - resume.step),
         )

@@ -238,7 +238,7 @@ class ExitedMessage(msgspec.Struct, tag="exited", kw_only=True, frozen=True):
     early: bool = False
     """The exit is reported again when it is known why the rank ended."""
     resumable: bool = False
-    """The rank was killed in its work, by nobody of this job, and its host keeps the state of its ranks."""
+    """The rank or a loader worker of it was killed in its work, by nobody of this job, and its host keeps the state of its ranks."""
     out_of_memory: bool = False
     """The kernel killed a process for memory in the meantime."""
 

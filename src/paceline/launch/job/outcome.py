@@ -103,8 +103,8 @@ def failed_step(step: int, deaths: int, exits: Sequence[RankExit]) -> Outcome:
         code="F07",
         severity=Severity.ERROR,
         what=f"step {step} failed {deaths} times: it is the script",
-        saw=f"each time a rank was killed before a later step was kept; the last one, rank {first.rank} on {first.host}, "
-        f"{how_it_ended(first)}",
+        saw="each time a rank or its loader worker was killed before a later step was kept; "
+        f"the last one, rank {first.rank} on {first.host}, {how_it_ended(first)}",
         next="paceline why",
         more="paceline explain F07",
     )

@@ -114,7 +114,7 @@ class RankExited:
     exit: RankExit
     """Which rank ended, and how."""
     resumable: bool = False
-    """The rank was killed in its work, and its host keeps the state of its ranks."""
+    """The rank or a loader worker of it was killed in its work, and its host keeps the state of its ranks."""
     out_of_memory: bool = False
     """The kernel killed a process for memory in the meantime."""
 
@@ -318,7 +318,7 @@ class JobState:
     formed_before: bool = False
     """An attempt has started before, so the next attempt does not wait for the last call."""
     killed: frozenset[int] = field(default_factory=frozenset)
-    """Ranks of the current attempt that were killed in their work, on hosts that keep their state."""
+    """Ranks of the current attempt that were killed in their work, or whose loader worker was, on hosts that keep their state."""
     out_of_memory: frozenset[int] = field(default_factory=frozenset)
     """Those of `killed` that the kernel may have killed for memory."""
     killing: bool = False
@@ -441,7 +441,10 @@ def _rank_exited(state: JobState, event: RankExited) -> tuple[JobState, tuple[Ac
     if event.exit.code == 0 or state.phase not in (JobPhase.RUNNING, JobPhase.STOPPING):
         return state, ()
     if _first_was_killed(state) and not _ends_for_another_reason(state):
-        kill = KillRanks(f"rank {by_blame(state.exits)[0].rank} was killed", at_once=True)
+        first = by_blame(state.exits)[0]
+        kill = KillRanks(
+            f"rank {first.rank} {'was killed' if first.code < 0 else 'lost a loader worker'}", at_once=True
+        )
         return replace(state, phase=JobPhase.STOPPING, killing=True), (kill,)
     if event.exit.not_put_back and _first_was_not_put_back(state) and not _ends_for_another_reason(state):
         kill = KillRanks(f"the state of rank {event.exit.rank} could not be put back", at_once=True)
@@ -457,7 +460,7 @@ def _with_killed(state: JobState, event: RankExited) -> JobState:
         state.job.resume
         and state.keeps_state
         and event.resumable
-        and event.exit.code < 0
+        and event.exit.code != 0
         and not event.exit.signalled_by_us
     ):
         return state

@@ -174,7 +174,8 @@ class Loaders:
             self._session.refuse("F13", f"the order of a data loader cannot be kept: {error}")
             return make(loader)
         self._workers_begin = {}
-        if wanted is not None and not wanted[5]:
+        # A stream is read again from its beginning, by all of its workers in their order.
+        if wanted is not None and not wanted[5] and loader._dataset_kind == 0:
             self._arriving = wanted
             self._workers_begin = dict(wanted[4])
         if loader.num_workers and _start_method(loader) != "fork":
@@ -183,8 +184,8 @@ class Loaders:
             )
         try:
             iterator = make(loader)
-            if self._arriving is not None:
-                self._advance(iterator, loader, position, self._arriving)
+            if wanted is not None and not wanted[5]:
+                self._advance(iterator, loader, position, wanted)
         finally:
             self._arriving = None
             self._workers_begin = {}

@@ -42,7 +42,7 @@ _TOPIC = "resume"
 # What ends a job whose state cannot be put back; the agent knows the reason by StateCell.KEEPING.
 EXIT_CODE = 205
 # Without a head after so many steps there is no loop that can be followed.
-_STEPS_WITHOUT_HEAD = 3
+_STEPS_WITHOUT_HEAD = 20
 _DOCUMENT = (
     "cursors", "head_is_loop", "head_line", "frames", "modules", "others", "loaders", "buckets", "random", "gradients", "began",
     "nodes", "described", "files", "extra",
@@ -158,17 +158,17 @@ class ResumeSession:
     # ----------------------------------------------------------------------------------------------- head of the loop
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self.stepped or not self.follows():
+        if not self.follows():
             return
-        frame = sys._getframe(1)
-        self.stepped = True
-        self.loops.step_made(frame)
-        if self._plan is None:
+        if not self._heads:
             self._steps_without_head += 1
-            if self._steps_without_head > _STEPS_WITHOUT_HEAD and not self._heads:
-                self.refuse(
-                    "F11", f"no loop of your own files is around the optimizer's step ({frames.users_place(frame)})"
-                )
+            if self._steps_without_head > _STEPS_WITHOUT_HEAD:
+                place = frames.users_place(sys._getframe(1))
+                self.refuse("F11", f"no loop of your own files is around the optimizer's step ({place})")
+                return
+        if not self.stepped:
+            self.stepped = True
+            self.loops.step_made(sys._getframe(1))
 
     def before_item(self, loop: Loop, frame: FrameType) -> None:
         """A followed loop takes its next item after a step."""
@@ -188,7 +188,6 @@ class ResumeSession:
 
     def _head(self, frame: FrameType, is_loop: bool) -> None:
         self.stepped = False
-        self._steps_without_head = 0
         self._heads += 1
         self._cells[StateCell.STEP_COUNT] = self._heads
         self._cells[StateCell.STEP_NS] = time.time_ns()
