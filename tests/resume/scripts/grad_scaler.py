@@ -47,12 +47,13 @@ def main():
                 scaler.step(optimizer)
                 scaler.update()
                 batches += 1
-                steps += scaler.get_scale() >= before
+                stepped = scaler.get_scale() >= before
+                steps += stepped
                 scales.append(scaler.get_scale())
                 if epoch == 1 and batches % 7 == 0:
                     scaler.update(4 * largest)
                 log.write(
-                    f"step {batches} {steps} {epoch} {loss.item()!r} {norm.item()!r} {scaler.get_scale()!r} "
+                    f"{'step' if stepped else 'left out'} {batches} {steps} {epoch} {loss.item()!r} {norm.item()!r} {scaler.get_scale()!r} "
                     f"{inputs.sum().item()!r} {draws().split()[2]}\n"
                 )
                 log.flush()
