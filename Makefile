@@ -92,7 +92,7 @@ resume-ci: $(STAMPS)/dev
 	$(PYTEST) -m resume --durations=10 tests/resume $(PYTEST_ARGS)
 
 resume: $(STAMPS)/dev
-	$(BIN)/python bench/kills.py $(RESUME_ARGS)
+	$(BIN)/python bench/resume_kills.py $(RESUME_ARGS)
 
 # With the torch that is there. Without network the rest comes from the wheels in $(WHEELS), which the same command fills where there is one.
 gpu: | $(BIN)/python
