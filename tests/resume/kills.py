@@ -89,6 +89,8 @@ CASES = (
     Case("grad_scaler"),
     Case("grad_scaler", ("--dtype", "float16")),
     Case("replay"),
+    Case("shared_tensors"),
+    Case("shared_tensors", ("--reset",)),
     Case("compiled"),
     Case("compiled", ("--backend", "aot_eager")),
     Case("two_phases"),
