@@ -89,6 +89,8 @@ CASES = (
     Case("grad_scaler"),
     Case("grad_scaler", ("--dtype", "float16")),
     Case("replay"),
+    Case("shared_tensors"),
+    Case("shared_tensors", ("--reset",)),
     Case("compiled"),
     Case("compiled", ("--backend", "aot_eager")),
     Case("two_phases"),
@@ -100,11 +102,15 @@ CASES = (
 
 @dataclass(frozen=True)
 class Plan:
-    """One kill. `when`: "time", "again" (while the last one is being repaired), or a phase; `victim`: "rank", "all", "worker", "host"."""
+    """One kill. `when`: "time", "step" (once so many were made), "again" (while the last one is being repaired), or a phase.
+
+    `victim`: "rank", "all", "worker", "host", "fork server" (with a rank).
+    """
 
     when: str
     victim: str = "rank"
     seconds: float = 0.0
+    step: int = 0
 
 
 @dataclass
@@ -446,7 +452,8 @@ def _carry_out(plan: Plan, job: Job, rng: random.Random) -> bool:
         return _kill_now(plan, job, rng)
     if not job.until(lambda: _has_trained(job), 60) or job.refused:
         return False
-    if plan.when == "time":
+    if plan.when in ("time", "step"):
+        job.until(lambda: _steps_made(job) >= plan.step, 60)
         _wait(job, plan.seconds)
         return _kill_now(plan, job, rng)
     return _PHASES[plan.when](plan, job, rng)
@@ -466,6 +473,11 @@ def _has_trained(job: Job) -> bool:
     return len(headers) == job.launch.world_size and all(
         header.cells[StateCell.STEP_COUNT] > 1 for header in headers.values()
     )
+
+
+def _steps_made(job: Job) -> int:
+    headers = job.run.headers(job.run.ranks())
+    return min((header.cells[StateCell.STEP_COUNT] for header in headers.values()), default=0)
 
 
 def _wait(job: Job, seconds: float) -> None:
