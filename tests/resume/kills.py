@@ -1,7 +1,7 @@
 """Training scripts whose ranks are killed, and whether what they wrote is what an undisturbed run under torchrun writes.
 
-Shared by the tests beside this file and by bench/resume_kills.py. There are three outcomes of a run: equal, refused by a code (paceline said at
-the first step that it cannot resume this script, and the script went on), and wrong.
+Shared by the tests beside this file and by bench/resume_kills.py. There are three outcomes of a run: equal, refused by a code
+(paceline said at the first step that it cannot resume this script, and the script went on), and wrong.
 """
 
 import json
