@@ -6,6 +6,7 @@ import math
 import os
 import statistics
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from ...recording.state_buffer import StateCell
@@ -24,8 +25,11 @@ _SAMPLES = 64
 class Frequency:
     """Decides in rank 0, and tells the other ranks through the store of the process group."""
 
-    def __init__(self, cells: Any) -> None:
+    def __init__(self, cells: Any, tell: Callable[[str], None]) -> None:
+        """`tell`: says a line to the user."""
         self._cells = cells
+        self._tell = tell
+        self._told = 1
         self._every = 1
         self._heads = 0
         self._last_ns = 0
@@ -57,17 +61,27 @@ class Frequency:
         if _is_decided_at(self._heads) and _rank() == 0 and self._costs and self._steps:
             self._cells[StateCell.KEEP_NS] = cost = int(statistics.median(self._costs))
             self._cells[StateCell.STEP_MEDIAN_NS] = step = int(statistics.median(self._steps))
+            number = every(cost, step)
+            self._say(number, cost, step)
             store = _store()
             if store is None:
-                self._take(every(cost, step))
+                self._take(number)
             else:
-                store.set(self._key(self._heads), str(every(cost, step)))
+                store.set(self._key(self._heads), str(number))
         elif _is_decided_at(self._heads - 1) and (store := _store()) is not None:
             key = self._key(self._heads - 1)
             # A rank that is behind would wait for a long time.
             if not store.check([key]):
                 raise CannotKeep("the ranks do not make their steps together")
             self._take(int(store.get(key)))
+
+    def _say(self, number: int, cost_ns: int, step_ns: int) -> None:
+        """Tell what a kill costs, where that is more than the step under way; again only if it has doubled or halved."""
+        if not self._told / 2 < number < self._told * 2:
+            self._told = number
+            often = f"after every {number} steps" if number > 1 else "after each step again"
+            times = f"keeping takes {cost_ns / 1e6:.1f} ms, a step {step_ns / 1e6:.1f} ms"
+            self._tell(f"the state is kept {often}: {times}")
 
     def _take(self, number: int) -> None:
         self._every = self._cells[StateCell.EVERY] = number

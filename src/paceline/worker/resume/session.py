@@ -63,7 +63,7 @@ class ResumeSession:
         self.files = Files(self)
         self.context = Context(self.loaders)
         self._modules = frames.UsersModules()
-        self._frequency = Frequency(self._cells)
+        self._frequency = Frequency(self._cells, self._notice)
         # An optimizer has stepped since the last head.
         self.stepped = False
         # The next batch is to be compared, or its checksum to be kept.
@@ -423,9 +423,13 @@ class ResumeSession:
         self._say(code, f"no state is kept, a restart begins from the beginning: {text}")
 
     def _say(self, code: str, text: str) -> None:
+        self._notice(f"{text} ({code})")
+
+    @staticmethod
+    def _notice(text: str) -> None:
         try:
             if this_rank.ring is not None:
-                this_rank.calls.notice(this_rank.ring, _TOPIC, f"{text} ({code})")
+                this_rank.calls.notice(this_rank.ring, _TOPIC, text)
         except Exception as error:
             this_rank.note_failure(error, "resume")
 
