@@ -13,7 +13,6 @@ def main():
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     lines = Lines(args.lines, f"rank{rank}")
-    generation = os.getpid()
     model = DistributedDataParallel(network(args.width))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     step = load(args.checkpoint, model.module, optimizer)
@@ -28,7 +27,8 @@ def main():
             loss.backward()
             optimizer.step()
             step += 1
-            lines.step(generation, step, ranks, loss.item())
+            # Not in a variable: what is resumed has the variables of before.
+            lines.step(int(os.environ["TORCHELASTIC_RESTART_COUNT"]), step, ranks, loss.item())
             if args.checkpoint and step % 50 == 0 and rank == 0:
                 save(args.checkpoint, model.module, optimizer, step)
             if step == args.steps:
