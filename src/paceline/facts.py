@@ -197,11 +197,15 @@ class Job:
     total_steps: int | None = None
     """Optimizer steps of the whole job; None: the user did not give the number."""
     on_hang: str = "report"
-    """What happens on a confirmed hang: report, stop or restart."""
+    """What happens on a confirmed hang: report, stop, restart, or resume (only with `resume`)."""
     fork_server: bool = False
     """Whether the ranks of a restart may be forked from a process that has imported torch already."""
     resume: bool = False
     """Whether the ranks' training state is kept outside of them, so that a killed rank does not cost the steps that were made."""
+    resume_from: str | None = None
+    """The run, URL or directory whose saved state the job goes on from; None: it begins at the start of the script."""
+    resume_anyway: bool = False
+    """Whether the job goes on from a saved state although its script or its torch is another one."""
     gradients: str | None = None
     """The strategy of --gradients; None: the script's own exchange."""
     allow_lossy: bool = False

@@ -1,10 +1,14 @@
-"""Finds the `for` loops of a source file that can go on after a restart, and puts a call around what they run over. Nothing is executed.
+"""Finds the loops of a source file that can go on after a restart, and puts calls into their heads. Nothing is executed.
 
     for batch in loader:    ->    for batch in __paceline_loop__(12, loader):
 
-Lines, columns and everything else stay, so tracebacks, debuggers and coverage show the file as it is. Loops that torch.compile may trace
-are left alone, loops without a call, which cannot contain a step, and lines with the comment `# paceline: no-resume`. A file that imports
-`steps` from `paceline.resume` says itself which loops go on.
+    while step < most:      ->    __paceline_while__(14, 20)
+                                  while __paceline_again__(14) and (step < most):
+
+The numbers are the lines of a loop: its first one, and of a `while` the last one of its body. Lines, columns and everything else stay, so
+tracebacks, debuggers and coverage show the file as it is. Loops that torch.compile may trace are left alone, loops without a call, which
+cannot contain a step, and lines with the comment `# paceline: no-resume`. A file that imports `steps` from `paceline.resume` says itself
+which loops go on.
 """
 
 import ast
@@ -15,10 +19,13 @@ import tokenize
 from collections.abc import Iterator
 
 CALL = "__paceline_loop__"
+WHILE = "__paceline_while__"
+AGAIN = "__paceline_again__"
+ForOrWhile = ast.For | ast.While
 _NOT_THIS_LOOP = re.compile(r"#\s*paceline:\s*no-resume\b")
 
 
-def loops_to_continue(tree: ast.Module, text: str) -> list[ast.For]:
+def loops_to_continue(tree: ast.Module, text: str) -> list[ForOrWhile]:
     """The loops of a parsed file that can go on after a restart, in the order of the text. `text`: of the file, as `decoded` returns it."""
     if _is_done_by_hand(tree):
         return []
@@ -31,12 +38,17 @@ def loops_to_continue(tree: ast.Module, text: str) -> list[ast.For]:
 
 
 def put_calls(tree: ast.Module, text: str) -> bool:
-    """Put the call around what each of these loops runs over, in the tree. Returns whether there is such a loop. `text`: as above."""
+    """Put the calls into the heads of these loops, in the tree. Returns whether there is such a loop. `text`: as above."""
     loops = loops_to_continue(tree, text)
     for loop in loops:
-        name = ast.copy_location(ast.Name(CALL, ast.Load()), loop.iter)
-        line = ast.copy_location(ast.Constant(loop.lineno), loop.iter)
-        loop.iter = ast.copy_location(ast.Call(name, [line, loop.iter], []), loop.iter)
+        if isinstance(loop, ast.For):
+            loop.iter = _call(loop.iter, CALL, loop.lineno, loop.iter)
+        else:
+            again = _call(loop.test, AGAIN, loop.lineno)
+            loop.test = ast.copy_location(ast.BoolOp(ast.And(), [again, loop.test]), loop.test)
+    whiles = {loop for loop in loops if isinstance(loop, ast.While)}
+    if whiles:
+        _Before(whiles).visit(tree)
     return bool(loops)
 
 
@@ -44,21 +56,19 @@ def with_calls(text: str) -> str:
     """The text of a file, with the calls.
 
     Raises:  SyntaxError, ValueError: the text is not Python
-    Holds:   the tree of the returned text is what put_calls makes of the tree of `text`
+    Holds:   the tree of the returned text is what put_calls makes of the tree of `text`, but for the numbers of lines
     """
     data = [line.encode() for line in _lines(text)]
     # From the end on, so that the places before stay where they are.
-    for loop in sorted(loops_to_continue(ast.parse(text), text), key=lambda loop: -loop.iter.lineno):
-        over = loop.iter
-        assert over.end_lineno is not None and over.end_col_offset is not None
-        # A tuple may have no brackets of its own.
-        opened, closed = ("(", ")") if isinstance(over, ast.Tuple) else ("", "")
-        for number, column, inserted in (
-            (over.end_lineno, over.end_col_offset, f"{closed})"),
-            (over.lineno, over.col_offset, f"{CALL}({loop.lineno}, {opened}"),
-        ):
-            line = data[number - 1]
-            data[number - 1] = line[:column] + inserted.encode() + line[column:]
+    for loop in sorted(loops_to_continue(ast.parse(text), text), key=lambda loop: -loop.lineno):
+        if isinstance(loop, ast.For):
+            # A tuple may have no brackets of its own.
+            opened, closed = ("(", ")") if isinstance(loop.iter, ast.Tuple) else ("", "")
+            _put_around(data, loop.iter, f"{CALL}({loop.lineno}, {opened}", f"{closed})")
+        else:
+            _put_around(data, loop.test, f"{AGAIN}({loop.lineno}) and (", ")")
+            indent = data[loop.lineno - 1][: loop.col_offset]
+            data.insert(loop.lineno - 1, indent + f"{WHILE}({loop.lineno}, {_last_line(loop)})".encode())
     return b"\n".join(data).decode()
 
 
@@ -87,9 +97,33 @@ def _lines(text: str) -> list[str]:
     return text.split("\n")
 
 
-def _head_end(loop: ast.For) -> int:
-    """The last line of `for ... in ...:`, without lines of the body."""
-    return max(loop.lineno, min(loop.iter.end_lineno or loop.lineno, loop.body[0].lineno))
+def _head_end(loop: ForOrWhile) -> int:
+    """The last line of `for ... in ...:` or `while ...:`, without lines of the body."""
+    last = loop.iter if isinstance(loop, ast.For) else loop.test
+    return max(loop.lineno, min(last.end_lineno or loop.lineno, loop.body[0].lineno))
+
+
+def _last_line(loop: ast.While) -> int:
+    return loop.body[-1].end_lineno or loop.body[-1].lineno
+
+
+def _call(where: ast.expr, name: str, *arguments: int | ast.expr) -> ast.Call:
+    made = [
+        argument if isinstance(argument, ast.expr) else ast.copy_location(ast.Constant(argument), where)
+        for argument in arguments
+    ]
+    return ast.copy_location(ast.Call(ast.copy_location(ast.Name(name, ast.Load()), where), made, []), where)
+
+
+def _put_around(data: list[bytes], node: ast.expr, before: str, after: str) -> None:
+    """Put text around an expression. `data`: the lines of the file."""
+    assert node.end_lineno is not None and node.end_col_offset is not None
+    for number, column, inserted in (
+        (node.end_lineno, node.end_col_offset, after),
+        (node.lineno, node.col_offset, before),
+    ):
+        line = data[number - 1]
+        data[number - 1] = line[:column] + inserted.encode() + line[column:]
 
 
 def _is_done_by_hand(tree: ast.Module) -> bool:
@@ -107,9 +141,24 @@ def _is_done_by_hand(tree: ast.Module) -> bool:
     return False
 
 
+class _Before(ast.NodeTransformer):
+    """Puts the call in front of each of these loops."""
+
+    def __init__(self, whiles: set[ast.While]) -> None:
+        self._whiles = whiles
+
+    def visit_While(self, node: ast.While) -> ast.While | list[ast.stmt]:
+        self.generic_visit(node)
+        if node not in self._whiles:
+            return node
+        call = _call(node.test, WHILE, node.lineno, _last_line(node))
+        # It has the line of the condition, so that a debugger does not stop twice.
+        return [ast.copy_location(ast.Expr(call), call), node]
+
+
 class _Loops(ast.NodeVisitor):
     def __init__(self, tree: ast.Module) -> None:
-        self.loops: list[ast.For] = []
+        self.loops: list[ForOrWhile] = []
         self._modules: set[str] = set()
         self._compiled = set(_handed_to_compile(tree))
 
@@ -129,10 +178,12 @@ class _Loops(ast.NodeVisitor):
 
     visit_AsyncFunctionDef = visit_FunctionDef
 
-    def visit_For(self, node: ast.For) -> None:
+    def visit_For(self, node: ForOrWhile) -> None:
         if any(isinstance(inner, ast.Call) for statement in node.body for inner in ast.walk(statement)):
             self.loops.append(node)
         self.generic_visit(node)
+
+    visit_While = visit_For
 
 
 def _handed_to_compile(tree: ast.Module) -> Iterator[str]:

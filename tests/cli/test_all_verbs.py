@@ -245,7 +245,7 @@ def test_a_beginning_of_several_options_is_refused_with_their_names(argv, code, 
 
 def test_dir_has_one_meaning_and_run_dir_another():
     assert {verb for verb, row in by_name()["dir"].items() if not row.hidden} == {"logs", "top", "why", "stack"}
-    assert set(by_name()["run-dir"]) == {"run", "ps", "prune", "logs", "top", "why", "stack", "stop"}
+    assert set(by_name()["run-dir"]) == {"run", "ps", "prune", "logs", "top", "why", "stack", "stop", "resume"}
 
 
 @pytest.mark.parametrize(

@@ -95,9 +95,9 @@ def test_another_shell_is_refused(capsys):
         (["--c"], ["--color"]),
         (["--color", "al"], ["always"]),
         (["--color", "always", "lo"], ["logs"]),
-        (["run", "--on-hang", ""], ["report", "stop", "restart"]),
-        (["run", "--on-hang", "=", "re"], ["report", "restart"]),
-        (["run", "--on-hang", "="], ["report", "stop", "restart"]),
+        (["run", "--on-hang", ""], ["report", "stop", "restart", "resume"]),
+        (["run", "--on-hang", "=", "re"], ["report", "restart", "resume"]),
+        (["run", "--on-hang", "="], ["report", "stop", "restart", "resume"]),
         (["run", "--nno"], ["--nnodes"]),
         (["run", "--nnodes", "2", "--stand"], ["--standalone"]),
         (["run", "--nnodes", "=", "2", "--stand"], ["--standalone"]),
@@ -142,7 +142,7 @@ def test_zsh_reads_the_script_by_its_syntax_alone(scripts):
 def test_fish_offers_what_can_stand_there(scripts, user_environment):
     for line, expected in (
         ("paceline co", ["completion"]),
-        ("paceline run --on-hang ", ["report", "restart", "stop"]),
+        ("paceline run --on-hang ", ["report", "restart", "resume", "stop"]),
         ("paceline --color always completion ", ["bash", "fish", "zsh"]),
         ("paceline logs --ra", ["--rank", "--raw"]),
         ("paceline run --nnodes 2 --stand", ["--standalone"]),

@@ -41,6 +41,7 @@ INPUTS = [
     ("run --max-run soon train.py", "U03", "paceline run --max-run 12h train.py"),
     ("run --max-run 0 train.py", "U03", "paceline run --max-run 12h train.py"),
     ("run --on-hang explode train.py", "U03", "paceline run --on-hang report train.py"),
+    ("run --on-hang resume train.py", "U05", "paceline run --on-hang resume --resume auto train.py"),
     ("run --max-restarts x train.py", "U03", "paceline run --max-restarts 0 train.py"),
     ("run --link-rate x2 --local-hosts 2 train.py", "X30", "paceline run --link-rate 100mbit --local-hosts 2 train.py"),
     ("run --link-rate 1gbit train.py", "X31", "paceline run --link-rate 1gbit --local-hosts 2 train.py"),

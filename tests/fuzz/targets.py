@@ -148,7 +148,9 @@ def check_job(data: bytes) -> None:
     from paceline.launch.job.outcome import Stop, StopKind
 
     program = Program(kind=ProgramKind.SCRIPT, target="t.py")
-    state = begin(Job(name="j", program=program, min_hosts=1, max_hosts=2, max_restarts=2, max_run_seconds=50.0), 0.0)
+    state = begin(
+        Job(name="j", program=program, min_hosts=1, max_hosts=2, max_restarts=2, max_run_seconds=50.0, resume=True), 0.0
+    )
     stop, ended = Stop(StopKind.USER, "SIGTERM", "r"), False
     for place in range(0, len(data) - 3, 4):
         kind, host, number, flag = data[place : place + 4]
@@ -158,10 +160,10 @@ def check_job(data: bytes) -> None:
             HostJoined(at, Member(host=name, address=name, ranks=1 + number % 3)),
             HostLeft(at, name, "gone"),
             RankExited(at, exit),
-            HostFinished(at, name, flag % 4),
+            HostFinished(at, name, flag % 4, {0: (number,)} if flag & 4 else None),
             HostReady(at, name, flag % 4),
             StopRequested(at, stop, bool(flag % 2)),
-            Hung(at, "h", bool(flag % 2)),
+            Hung(at, "h", bool(flag % 2), resume=bool(flag & 2), ranks=(number % 3,)),
             Tick(at + 60.0 * (flag % 2)),
         )[kind % 8]
         before = state.restarts_left

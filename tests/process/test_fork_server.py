@@ -30,17 +30,21 @@ def step():
     optimizer.step()
     optimizer.zero_grad()
 
-def is_ready(pid):
-    # It waits for a request in recvmsg, which has these numbers on x86-64 and on aarch64.
+def is_there(pid):
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             if b"worker/fork_server.py" not in file.read():
                 return False
         with open(f"/proc/{pid}/environ", "rb") as file:
-            if f"PACELINE_MARK={os.environ['PACELINE_MARK']}".encode() not in file.read():
-                return False
+            return f"PACELINE_MARK={os.environ['PACELINE_MARK']}".encode() in file.read()
+    except OSError:
+        return False
+
+def is_ready(pid):
+    # It waits for a request in recvmsg, which has these numbers on x86-64 and on aarch64.
+    try:
         with open(f"/proc/{pid}/syscall") as file:
-            return file.read().split()[0] in ("47", "212")
+            return is_there(pid) and file.read().split()[0] in ("47", "212")
     except OSError:
         return False
 
@@ -166,6 +170,37 @@ def test_a_fork_server_that_was_killed_costs_the_restart_nothing_but_time(paceli
     )
     finished = restarted(paceline, script)
     assert "new processes, not forks: the fork server ended with -9" in finished.err
+    assert paceline.left() == []
+
+
+def test_a_fork_server_that_is_still_loading_at_a_restart_serves_the_next_one(paceline):
+    script = (
+        TRAINS.replace("if attempt == 0:", "if attempt < 2:")
+        .replace("found = any(is_ready(", "found = any(looked(")
+        .replace(
+            "step()\nif",
+            """
+def forked():
+    with open("/proc/self/cmdline", "rb") as file:
+        return b"worker/fork_server.py" in file.read()
+
+def looked(pid):
+    # It is held in its import at the first restart, and let go after that.
+    if not is_there(pid):
+        return False
+    os.kill(int(pid), signal.SIGCONT if attempt else signal.SIGSTOP)
+    return not attempt or is_ready(pid)
+
+print(json.dumps({"attempt": attempt, "rank": rank, "forked": forked()}), flush=True)
+step()
+if""",
+        )
+    )
+    finished = restarted(paceline, f"import json\n{script}", options=("--max-restarts", "2"))
+    assert {key: line["forked"] for key, line in facts_of(finished.out).items()} == {
+        (attempt, rank): attempt == 2 for attempt in range(3) for rank in range(2)
+    }
+    assert "new processes, not forks: it has not imported torch yet" in finished.err
     assert paceline.left() == []
 
 

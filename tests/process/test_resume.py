@@ -2,8 +2,11 @@
 
 import json
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from summing_job import KILL, RANK, attempts, begun, done, events, ran
 
 from paceline.diagnosis.restarts import totals
 from paceline.facts import Status
@@ -11,79 +14,6 @@ from paceline.facts import Status
 # A machine that is busy with something else gets more time: `patient`, in `run`. This limit ends what never ends.
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
-# Sums the numbers of its steps, and dies where `dies` says: attempt, rank, step, signal or "exit".
-RANK = """
-import json, multiprocessing, os, signal, sys, time
-import torch
-import torch.distributed as dist
-
-plan = json.loads(sys.argv[1])
-rank = int(os.environ["RANK"])
-
-def attempt():
-    return int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-
-class Numbers(torch.utils.data.Dataset):
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, place):
-        return place + 1 + (100 if "changes" in plan and attempt() else 0)
-
-def fork_server_is_ready():
-    def waits(pid):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                if b"worker/fork_server.py" not in file.read():
-                    return False
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                if f"PACELINE_MARK={os.environ['PACELINE_MARK']}".encode() not in file.read():
-                    return False
-            with open(f"/proc/{pid}/syscall") as file:
-                return file.read().split()[0] in ("47", "212")
-        except OSError:
-            return False
-    return any(waits(pid) for pid in os.listdir("/proc") if pid.isdigit())
-
-def wait_for_the_fork_server():
-    ready = torch.zeros(1)
-    while not ready:
-        time.sleep(0.05)
-        ready = torch.tensor([float(fork_server_is_ready())])
-        dist.all_reduce(ready, dist.ReduceOp.MIN)
-
-def one(batch):
-    global total
-    number = int(batch) % 100
-    print(json.dumps({"attempt": attempt(), "rank": rank, "step": number, "total": total}), flush=True)
-    if "waits" in plan and attempt() == 0 and number == 3:
-        wait_for_the_fork_server()
-    model(torch.ones(1, 2)).sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    total += number
-    for of_attempt, of_rank, of_step, how in plan["dies"]:
-        if [attempt(), rank, number] == [of_attempt, of_rank, of_step]:
-            if how == "worker":
-                os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
-                time.sleep(60)
-            os.kill(os.getpid(), how)
-    dist.barrier()
-
-dist.init_process_group("gloo")
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-total = 0
-print(json.dumps({
-    "attempt": attempt(), "rank": rank, "seed": os.environ.get("PYTHONHASHSEED"), "hash": hash("a"),
-    "forked": b"fork_server" in open("/proc/self/cmdline", "rb").read(),
-}), flush=True)
-loader = torch.utils.data.DataLoader(Numbers(), num_workers=plan.get("workers", 0))
-for batch in loader:
-    one(batch)
-print(json.dumps({"rank": rank, "done": total}), flush=True)
-dist.destroy_process_group()
-"""
 LOOP = "for batch in loader:\n    one(batch)\n"
 OTHERWISE = """
 def train():
@@ -103,38 +33,6 @@ def all_from(number):
 
 all_from(1)
 """
-KILL = int(signal.SIGKILL)
-
-
-def ran(paceline, *options, code=0, dies=(), text=RANK, server="off", **plan):
-    """The finished job, and what its ranks printed. A fork server imports torch, which takes a test longer than it gains."""
-    script = paceline.script("train.py", text)
-    argv = ("run", "--resume", "auto", "--fork-server", server, *options, script, json.dumps({"dies": dies, **plan}))
-    finished = paceline.run(*argv, timeout=120)
-    assert finished.code == code, finished.err
-    assert paceline.left() == []
-    return finished, [json.loads(line) for line in finished.out.splitlines() if line.startswith("{")]
-
-
-def begun(lines, attempt):
-    """Rank -> the last step before the first one that it made in this attempt, and the sum that it had by then."""
-    found = {}
-    for line in lines:
-        if line.get("attempt") == attempt and "step" in line:
-            found.setdefault(line["rank"], (line["step"] - 1, line["total"]))
-    return found
-
-
-def done(lines):
-    return [line["done"] for line in lines if "done" in line]
-
-
-def attempts(lines):
-    return {line["attempt"] for line in lines if "attempt" in line}
-
-
-def events(paceline, name):
-    return [event for event in paceline.evidence().events if event["event"] == name]
 
 
 @pytest.mark.parametrize("server", ["off", "auto"])
@@ -241,6 +139,60 @@ def test_without_resume_there_is_no_trace_of_it(paceline, options):
 def test_a_hash_seed_of_the_user_stays(paceline):
     finished = paceline.run("run", "--resume", "auto", paceline.script("train.py", LOOKS), PYTHONHASHSEED="random")
     assert json.loads(finished.out)["shown"]["PYTHONHASHSEED"] == "random"
+
+
+def test_a_rank_that_hangs_once_costs_no_step(paceline):
+    hang = ("--on-hang", "resume")
+    finished, lines = ran(paceline, "--nproc-per-node", "2", *hang, dies=[(0, 1, 6, "hang")])
+    assert begun(lines, 1) == {0: (5, 15), 1: (5, 15)} and done(lines) == [36, 36]
+    assert "resumed at step 5: rank 1 hung; " in finished.err and "(F01)" in finished.err
+    assert len(events(paceline, "hang_confirmed")) == 1
+    # What was found about the hang is said, as without resuming.
+    assert "stall[N01]" in finished.err
+    (told,) = events(paceline, "resumed")
+    assert (told["step"], told["rank"], told["signal"], told["hung"]) == (5, 1, None, True)
+
+
+def test_a_rank_that_always_hangs_at_one_step_ends_the_job_with_202(paceline):
+    hangs = [(attempt, 1, 3, "hang") for attempt in range(9)]
+    options = ("--nproc-per-node", "2", "--max-restarts", "5", "--on-hang", "resume")
+    finished, lines = ran(paceline, *options, code=202, dies=hangs)
+    assert attempts(lines) == {0, 1, 2}
+    assert "error[F07]: step 2 failed 3 times: it is the script" in finished.err
+    assert "stopped on a confirmed hang: rank 1" in finished.err
+
+
+def test_a_hang_before_a_step_was_kept_ends_the_job_with_202(paceline):
+    finished, lines = ran(paceline, "--nproc-per-node", "2", "--on-hang", "resume", code=202, dies=[(0, 1, 1, "hang")])
+    assert attempts(lines) == {0} and "resumed" not in finished.err
+
+
+@pytest.fixture
+def of_limited_memory(paceline) -> Iterator[tuple[str, ...]]:
+    """What is put before a command to run it in a memory control group of 1 GiB."""
+    group = Path("/sys/fs/cgroup/memory") / paceline.environment["PACELINE_TEST"]
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(1 << 30))
+    except OSError:
+        pytest.skip("no memory control group can be made here")
+    yield ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh")
+    group.rmdir()
+
+
+def test_a_rank_that_the_kernel_kills_for_memory_is_resumed(paceline, of_limited_memory):
+    finished, lines = ran(paceline, dies=[(0, 0, 4, "memory")], prefix=of_limited_memory)
+    assert begun(lines, 1) == {0: (3, 6)} and done(lines) == [36] and "resumed at step 3" in finished.err
+    assert [event["finding"]["code"] for event in events(paceline, "cause")] == ["C02"]
+
+
+def test_a_second_kill_for_memory_at_another_step_ends_the_job(paceline, of_limited_memory):
+    dies = [(0, 0, 4, "memory"), (1, 0, 7, "memory")]
+    finished, lines = ran(paceline, code=137, dies=dies, prefix=of_limited_memory)
+    assert attempts(lines) == {0, 1} and "resumed at step 3" in finished.err
+    assert "crash[C02]: killed at its memory limit: rank 0" in finished.err
+    reasons = [event["reason"] for event in events(paceline, "attempt_ended")]
+    assert reasons[1].endswith("; it was killed for memory before, and once more is not tried")
 
 
 def test_a_program_that_is_not_python_runs_without_it_and_one_line_says_so(paceline):

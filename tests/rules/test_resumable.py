@@ -78,11 +78,10 @@ def test_accelerate_is_no_trainer():
     assert can_resume(found) is True
 
 
-def test_a_while_loop_needs_a_loader():
-    assert codes(look("while step < 100:\n    loss().backward()\n    optimizer.step()")) == [("F11", "warning", 1)]
+def test_a_while_loop_goes_on_as_a_for_loop_does():
+    text = "while step < 100:\n    loss().backward()\n    optimizer.step()"
+    assert (codes(look(text)), training(look(text))) == ([], [("train.py", 1)])
     assert training(look("while step < 100:\n    for x in loader:\n        optimizer.step(f(x))")) == [("train.py", 2)]
-    found = look("while step < 100:\n    x = next(batches)\n    optimizer.step()")
-    assert [finding.line for finding in found.findings] == [None], "the loop is not named, and nothing is wrong with it"
 
 
 def test_a_removed_directory_is_named():

@@ -62,6 +62,17 @@ def test_what_is_there_comes_back_and_is_not_sent_again(tmp_path, there):
     assert sorted(path.name for path in mine.place.files.iterdir()) == ["last.pt"]
 
 
+def test_saved_state_beside_the_checkpoints_is_no_checkpoint(tmp_path, there):
+    (there / ".paceline/state/step-4").mkdir(parents=True)
+    (there / ".paceline/state/step-4/manifest.json").write_text("{}")
+    (there / "last.pt").write_text("state")
+    mine = sync(tmp_path, there, delete=True)
+    restore(mine)
+    assert files(mine.place.files) == {"last.pt": "state"}
+    look(mine, final=True)
+    assert ".paceline/state/step-4/manifest.json" in files(there)
+
+
 def test_a_prefix_that_is_not_there_yet_is_a_first_run(tmp_path):
     mine = sync(tmp_path, tmp_path / "never")
     restore(mine)

@@ -64,12 +64,26 @@ from paceline.planner.strategy_times import StrategyTime
 from paceline.planner.workload import Assumption, Measurement, OperationCounts, Precision, Strategy, Workload
 from paceline.probes.gpus import Gpu
 from paceline.recording.baselines import write_results
+from paceline.recording.exported_state import ExportedState
 from paceline.recording.prune import OldRun
 from paceline.recording.runs import index_folder, register, write_run
+from paceline.recording.saved_state import JobFacts, Manifest, SavedFile, SavedRank, manifest_text
 from paceline.rules import pages
 from paceline.rules.resumable import LookedAtLoop, ResumeLook
 from paceline.sagemaker_local.records import JobRecord
-from paceline.views import against, bench, bench_pairs, bench_step, checks, env, error, instances, plan_json, why
+from paceline.views import (
+    against,
+    bench,
+    bench_pairs,
+    bench_step,
+    checks,
+    env,
+    error,
+    exported_state,
+    instances,
+    plan_json,
+    why,
+)
 from paceline.views import logs as log_views
 from paceline.views import prune as prune_view
 from paceline.views import ps as ps_view
@@ -218,6 +232,16 @@ def fetched(folder):
     output.fetch(described, "r-1", lambda: None, folder / "r-1")
 
 
+SAVED_RANK = SavedRank(SavedFile("rank-0.ab.safetensors", 5752, "ab"), SavedFile("rank-0.ab.marshal", 38805, "cd"), 7)
+MANIFEST = Manifest(
+    step=9,
+    saved_ns=1,
+    job=JobFacts(run_id="r-1", script="/t.py", script_sha256="ef", hash_seed="7"),
+    python="3.11.9",
+    torch="2.13.0",
+    ranks=(SAVED_RANK,),
+)
+
 DOCUMENTS = {
     "bench": lambda: (
         bench.table_json(TABLE) | result_json([COMPARED.result]) | {"made_ns": 1} | comparisons_json([COMPARED])
@@ -244,6 +268,7 @@ DOCUMENTS = {
     "explain": lambda: page_facts("N01", pages()["N01"]),
     "explain_all": lambda: codes_facts({"U04": pages()["U04"]}),
     "fetched": lambda: written("sagemaker.json", fetched),
+    "saved_state": lambda: json.loads(manifest_text(MANIFEST)),
     "host": lambda: of_a_type(host_document("algo-1")),
     "job": lambda: job_document(filled(JobFile)),
     "known_run": lambda: written("r-1.json", lambda folder: register("r-1", folder, index_folder())),
@@ -269,6 +294,7 @@ DOCUMENTS = {
     "rehearsal": lambda: rehearsal_json(REHEARSAL, [PREDICTION], "rehearsal.json"),
     "request": lambda: submit_view.request_facts("r-1", "slurm", {"argv": ["sbatch"]}, {"script": "text"}),
     "resume": lambda: resume_view.resume_facts(RESUME_LOOK),
+    "resume_export": lambda: exported_state.exported_facts(filled(ExportedState)),
     "run": lambda: written("run.json", a_run),
     "sagemaker_local": lambda: msgspec.to_builtins(filled(JobRecord, metrics=({"MetricName": "loss"},))),
     "stack": lambda: stack_view.stack_facts("r-1", [SNAPSHOT], lasts=True, not_judged=("rank 4",)),

@@ -80,6 +80,7 @@ def test_a_resume_is_told_with_its_step_its_cause_its_time_and_its_cost():
     )
     assert event_text({**event, "seconds": "soon"}) is None
     assert "rank 2 lost a loader worker; 0.31 s" in event_text({**event, "signal": None})
+    assert "rank 2 hung; 0.31 s, 1 step made again (F01)" in event_text({**event, "signal": None, "hung": True})
 
 
 def test_a_resumed_attempt_is_a_restart_that_lost_no_step():

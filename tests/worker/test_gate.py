@@ -67,6 +67,10 @@ def test_the_exit_waits_for_the_question_under_way(workplace, written):
     ends_at = time.monotonic() + 60
     while not workplace.rings[0][0].leaving_ns:
         assert time.monotonic() < ends_at
+    while gate.exists():
+        assert time.monotonic() < ends_at
+    # Processes that ask in turns would else never let it go.
+    assert asked(gate.with_suffix(".sock")) == "refused"
     assert process.poll() is None and not workplace.rings[0][0].exiting
     os.close(held)
     _, err = process.communicate(timeout=60)

@@ -1,4 +1,7 @@
-"""Say which loops of a script `paceline run --resume auto` would go on in after a killed rank. No script is executed."""
+"""Say which loops of a script `paceline run --resume auto` would go on in after a killed rank; no script is executed.
+
+With --export, write the newest saved state of a run to a file.
+"""
 
 import argparse
 import json
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from paceline.cli.job.options import VERB as RUN
 from paceline.cli.job.options import parse_run
-from paceline.cli.option import Option, Verb
+from paceline.cli.option import RUN_DIR, Option, Verb
 from paceline.cli.parsing import VerbParser, split_at_script
 from paceline.cli.terminal import ascii_only, room, use_color
 from paceline.cli.values import fail_on
@@ -27,7 +30,7 @@ VERB = Verb(
     __doc__ or "",
     (
         ("paceline resume train.py", "the loops that go on, and what hinders it"),
-        ("paceline resume --show train.py", "the calls that the loops get, as a diff"),
+        ("paceline resume --export r-7f3a91 out.pt", "the newest saved state of a run as a file for torch.load"),
     ),
     (
         Option("show", "Print the files as they run in a job with --resume auto, as a diff."),
@@ -39,14 +42,28 @@ VERB = Verb(
             default_text="error",
             repeatable=True,
         ),
+        Option(
+            "export",
+            "Read no script: write the newest saved state of this run to FILE. RUN is an id of a run, its directory, "
+            "or the directory or URL of --checkpoints.",
+            "RUN",
+        ),
+        Option("force", "With --export: replace FILE if it is there already."),
+        RUN_DIR,
     ),
     script_place=1,
-    usage="paceline resume [OPTIONS] [-m] SCRIPT [ARGUMENTS ...]",
+    usage="""\
+paceline resume [OPTIONS] [-m] SCRIPT [ARGUMENTS ...]
+paceline resume --export RUN [OPTIONS] FILE""",
     passed_on=tuple(row for row in RUN.options if row.name in ("module", "source-dir")),
     page="""\
 The script and the user's own files that it imports are read. A loop marked `trains` is one in which an optimizer steps: at its head
 the state is kept. A comment `# paceline: no-resume` on the line of a loop leaves the loop as it is; a file that imports `steps` from
-`paceline.resume` names its loops itself. What the files do not show is found in the job, whose lines say it.""",
+`paceline.resume` names its loops itself. What the files do not show is found in the job, whose lines say it.
+
+With `--export`, `torch.load(FILE, weights_only=True)` gives a dict: `models`, `optimizers` and `schedulers` hold state dicts by the names
+of the script's variables, as their `state_dict()` gives them, `values` the other variables that are plain or tensors, and `step`, `run_id`,
+`saved_ns`, `rank`, `world_size`, `torch` say what they are of. The state is that of rank 0. A job that runs is not disturbed.""",
 )
 
 
@@ -58,16 +75,29 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     ours, script = split_at_script((*RUN.rows, *VERB.rows), argv)
     args, run_argv = VerbParser(VERB).parse_own(ours)
     args.run_argv = [*run_argv, *script]
-    if not script:
+    if args.export is not None:
+        args.file = _file_of(args.run_argv)
+    elif args.force:
+        raise UsageError("U03", "--force is for --export", next="paceline resume --export RUN --force out.pt")
+    elif not script:
         raise UsageError("U03", "which script?", saw="no script", next="paceline resume train.py")
     return args
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print loops and findings; exit code 1 if --fail-on names one of them.
+def _file_of(words: Sequence[str]) -> str:
+    if len(words) != 1:
+        saw = "no file" if not words else " ".join(words)
+        raise UsageError("U03", "--export writes one file", saw=saw, next="paceline resume --export RUN out.pt")
+    return words[0]
 
-    Raises:  UsageError U02: there is no such script, or it is not Python
+
+def run(args: argparse.Namespace) -> int:
+    """Print loops and findings; exit code 1 if --fail-on names one of them. With --export, write a file.
+
+    Raises:  UsageError U02: there is no such script, or it is not Python; or those of `export_state`
     """
+    if args.export is not None:
+        return _export(args)
     from paceline.rules.resumable import look_at
     from paceline.views.resume import resume_facts, resume_text
 
@@ -82,6 +112,19 @@ def run(args: argparse.Namespace) -> int:
         width, plain = room(sys.stdout), ascii_only(sys.stdout)
         print(resume_text(look, width=width, ascii_only=plain, color=use_color(args.color, sys.stdout)))
     return int(any(found.code in wanted or str(found.severity) in wanted for found in look.findings))
+
+
+def _export(args: argparse.Namespace) -> int:
+    from paceline.launch.export_state import export_state
+    from paceline.views.exported_state import exported_facts, exported_text
+
+    root = Path(args.run_dir) if args.run_dir else None
+    exported = export_state(args.export, args.file, force=args.force, environ=os.environ, runs_root=root)
+    if args.json:
+        print(json.dumps(exported_facts(exported)))
+    else:
+        print(exported_text(exported, width=room(sys.stdout), ascii_only=ascii_only(sys.stdout)))
+    return 0
 
 
 def _files(run_argv: Sequence[str]) -> list["SourceFile"]:

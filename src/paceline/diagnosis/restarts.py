@@ -36,22 +36,24 @@ class Restart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumption:
-    """A restart after a killed rank that went on from the state that all ranks had kept."""
+    """A restart after a killed rank, or after a hang, that went on from the state that all ranks had kept."""
 
     attempt: int
     """Number of the attempt that went on, counted from 0."""
     step: int
     """The step from which it went on."""
     rank: int
-    """The rank that was killed first, or whose loader worker was."""
+    """The rank that was killed first, or whose loader worker was, or that hung."""
     host: str
     """The host of that rank."""
     signal: str | None
-    """The signal that killed it; None: it ended because one of its loader workers was killed."""
+    """The signal that killed it; None: it hung, or ended because one of its loader workers was killed."""
     seconds: float
-    """Time from its death to the end of the first step that every rank has made since."""
+    """Time from its end to the end of the first step that every rank has made since."""
     steps_again: int
     """Steps that had been made and are made again."""
+    hung: bool = False
+    """It hung, and paceline killed it for that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

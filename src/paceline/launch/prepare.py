@@ -22,7 +22,7 @@ from paceline.storage.urls import as_prefix, is_url
 DEFAULT_AGENTS_PORT = 29500
 _DEFAULT_SHUTDOWN_SECONDS = "30"
 _CHOICES = {
-    "on_hang": ("report", "stop", "restart"),
+    "on_hang": ("report", "stop", "restart", "resume"),
     "tf_config": (None, "multi_worker_mirrored", "parameter_server"),
     "numa_binding": (None, "node", "socket", "exclusive", "core-complex"),
 }
@@ -139,6 +139,7 @@ def check_values(file: JobFile) -> None:
         (job.total_steps is not None and job.total_steps < 1, "total_steps", job.total_steps),
         (job.contract.profile not in ("v2", "v3"), "contract.profile", job.contract.profile),
         (file.run_id is not None and not is_run_id(file.run_id), "run_id", file.run_id),
+        (job.on_hang == "resume" and not job.resume, "on_hang without resume:", job.on_hang),
         (not _is_private(file.run_dir_mode), "run_dir_mode", file.run_dir_mode),
         (job.tf_config is not None and file.ranks_per_host != "1", "ranks_per_host", file.ranks_per_host),
     )

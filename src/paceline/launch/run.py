@@ -30,6 +30,7 @@ from paceline.launch.job.outcome import Outcome, Stop, StopKind, stopped
 from paceline.launch.job.state import begin
 from paceline.launch.ports import require_free, why_not_listening
 from paceline.launch.prepare import LaunchConfig
+from paceline.launch.resume_from import LoadedState, load_state
 from paceline.probes.ports import is_local_address
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import create_run, make_run_directory, new_run_id, register, write_run
@@ -89,6 +90,7 @@ def run_job(job: Job, config: LaunchConfig, reporter: Reporter) -> JobResult:
     Raises:  PacelineError: no process was started, or this host could not join
     """
     mark = uuid.uuid4().hex
+    loaded = None if job.resume_from is None else load_state(job, config.environ, config.runs_root)
     with refused_by_disk("a temporary directory for this run", "export TMPDIR=/a/directory/with/room"):
         scratch = make_scratch(mark, config.environ)
     with guarded(mark, scratch.roots) as processes:
@@ -97,7 +99,7 @@ def run_job(job: Job, config: LaunchConfig, reporter: Reporter) -> JobResult:
         for pipe, fd in config.setup.relays:
             pump.relay(pipe, fd)
         try:
-            return asyncio.run(_run(job, config, reporter, _RunResources(mark, scratch, pump, processes)))
+            return asyncio.run(_run(job, config, reporter, _RunResources(mark, scratch, pump, processes, loaded)))
         finally:
             pump.close()
 
@@ -114,6 +116,8 @@ class _RunResources:
     """Copies the ranks' output to their logs and to the terminal."""
     processes: JobProcesses
     """Every process of the job on this host."""
+    loaded: LoadedState | None = None
+    """The saved state from which the job goes on; None: it begins at the start of the script."""
 
 
 async def _run(job: Job, config: LaunchConfig, reporter: Reporter, own: _RunResources) -> JobResult:
@@ -167,6 +171,8 @@ async def _run_first(job: Job, config: LaunchConfig, reporter: Reporter, own: _R
     )
     for event in config.setup.events:
         agent.record(event["event"], **{name: value for name, value in event.items() if name != "event"})
+    for text in own.loaded.notices if own.loaded is not None else ():
+        agent.record("notice", host=name, text=text)
     control = await serve_control(own.scratch.control_socket, lambda request: _answer(agent, request))
     progress = asyncio.get_running_loop().create_task(_tell_progress(agent, reporter))
     _listen_for_ends(job, config, agent.ask_stop)
@@ -229,13 +235,18 @@ def _first_agent(
         directory=directory,
         local=local,
         token=config.token,
+        hash_seed=_hash_seed(own.loaded),
         token_source=config.token_source,
         token_file=config.token_file,
         report=reporter.event,
         events=EventLog(directory.events_file),
-        state=begin(job, asyncio.get_running_loop().time()),
+        state=begin(job, asyncio.get_running_loop().time(), None if own.loaded is None else own.loaded.step),
     )
     return agent
+
+
+def _hash_seed(loaded: LoadedState | None) -> int | None:
+    return int(loaded.hash_seed) if loaded is not None and loaded.hash_seed.isdecimal() else None
 
 
 async def _run_peer(job: Job, config: LaunchConfig, reporter: Reporter, own: _RunResources) -> JobResult:
@@ -297,6 +308,7 @@ def _host_agent(
         network_interface=config.setup.network_interface,
         addresses=config.setup.addresses if config.setup.translated else {},
         extra_environment=config.setup.environment,
+        command=config.command,
     )
     directory.host(name).mkdir(parents=True, exist_ok=True)
     write_json(directory.host_file(name), host_document(name))
@@ -309,6 +321,7 @@ def _host_agent(
         processes=own.processes,
         uplink=uplink,
         gpu_count=config.gpu_count,
+        loaded=None if own.loaded is None else own.loaded.states,
         cpus_by_local_rank=config.cpus_by_local_rank,
     )
 

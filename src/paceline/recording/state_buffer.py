@@ -16,10 +16,17 @@ from enum import IntEnum
 
 MAGIC = int.from_bytes(b"PACESTAT", "little")
 VERSION = 1
+_NAME = "paceline-state"
 HEADER_BYTES = 4096
 # Far enough apart that no state of a host reaches the next one. Space that is not written takes no memory.
 SLOT_AT = (1 << 40, 2 << 40)
 SIZE_BYTES = 3 << 40
+# The plain values of a slot: a tuple of these, as marshal writes it.
+# `described`: dtype and shape of each tensor; `versions`: of Python and torch; `sources`: file of the user -> its checksum.
+DOCUMENT = (
+    "cursors", "head_is_loop", "head_line", "frames", "modules", "others", "loaders", "buckets", "random", "gradients", "began",
+    "nodes", "described", "files", "extra", "versions", "sources",
+)  # fmt: skip
 
 
 class StateCell(IntEnum):
@@ -57,6 +64,11 @@ class StateCell(IntEnum):
     RESUMED_NS = 21
     # The slot that is being restored must not be overwritten before the first step after it: number of the slot plus 1.
     RESTORED_SLOT = 22
+    # How often the rank has begun to write slot 0 and 1: a reader that finds another number has read two states.
+    WRITES_0 = 23
+    WRITES_1 = 24
+    # Written by the agent: 1 where the user's files may be other ones than those with which the state was kept.
+    OTHER_SOURCES = 25
 
 
 class Keeping(IntEnum):
@@ -91,12 +103,20 @@ def new_buffer() -> int:
 
     Raises:  OSError: the system has no such memory
     """
-    descriptor = os.memfd_create("paceline-state", os.MFD_CLOEXEC)
+    descriptor = os.memfd_create(_NAME, os.MFD_CLOEXEC)
     os.ftruncate(descriptor, SIZE_BYTES)
     header = StateHeader(descriptor)
     header.cells[StateCell.MAGIC] = MAGIC
     header.cells[StateCell.VERSION] = VERSION
     return descriptor
+
+
+def is_buffer(descriptor: int) -> bool:
+    """Whether the descriptor is a state buffer's. A program may close it, and get the same number for a file of its own."""
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}").startswith(f"/memfd:{_NAME}")
+    except OSError:
+        return False
 
 
 class StateHeader:
@@ -121,6 +141,10 @@ class StateHeader:
     def steps(self) -> tuple[int, ...]:
         """The steps whose state is kept, the newest first."""
         return tuple(slot.step for slot in self.slots())
+
+    def writes(self, number: int) -> int:
+        """How often the rank has begun to write slot `number`."""
+        return self.cells[StateCell.WRITES_0 + number]
 
     def plain(self, slot: KeptSlot) -> bytes | None:
         """The plain values of a slot; None: they do not match their checksum."""

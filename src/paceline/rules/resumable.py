@@ -90,14 +90,6 @@ def _found(script: Script, bare: frozenset[str]) -> Iterator[Finding]:
             next=f"its own way to resume: {_TRAINERS[name]}",
             severity=Severity.ERROR,
         )
-    for loop in script.every(ast.While):
-        if _has_bare_step(loop.body, bare) and not _takes_batches(loop):
-            yield script.finding(
-                loop,
-                "F11",
-                "a `while` loop that takes no batch from a loader: where it goes on cannot be known",
-                next="`for step in range(STEPS):` in its place, or next() of an iterator over a DataLoader in it",
-            )
     for call in script.calls("shutil.rmtree"):
         # While it trains, a script removes what it has written itself, such as an old checkpoint.
         if script.loop_of(call) is None:
@@ -114,7 +106,7 @@ def _no_training_loop(files: Sequence[SourceFile]) -> Finding:
         code="F11",
         severity=Severity.WARNING,
         what=f"{files[0].path}: no loop in which an optimizer steps",
-        saw=f"looked for a `for` loop with a call of `.step()` in {', '.join(file.path for file in files[:4])}",
+        saw=f"looked for a loop with a call of `.step()` in {', '.join(file.path for file in files[:4])}",
         next="if the loop is there, name it: from paceline.resume import steps; for batch in steps(loader):",
         file=files[0].path,
     )
@@ -160,10 +152,6 @@ def _is_step(call: ast.Call) -> bool:
         return False
     owner = _last_word(call.func.value).lower()
     return not any(word in owner for word in _OTHER_STEPS)
-
-
-def _takes_batches(loop: ast.While) -> bool:
-    return any(isinstance(node, ast.Call) and _last_word(node.func) == "next" for node in ast.walk(loop))
 
 
 def _is_steps(node: ast.expr) -> bool:

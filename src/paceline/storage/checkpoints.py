@@ -15,6 +15,7 @@ from paceline.storage.download import DownloadTarget, Progress, install, note, r
 from paceline.storage.errors import told
 from paceline.storage.listing import Item, Listing, listing_or_nothing
 from paceline.storage.ownership import ClaimResult
+from paceline.storage.state_store import CHECKPOINTS_FOLDER
 from paceline.storage.upload import remove
 from paceline.storage.urls import as_prefix, below, file_system, renames
 
@@ -61,7 +62,11 @@ class CheckpointSync:
         doing = "checkpoints could not be fetched"
         found = listing_or_nothing(self.prefix, doing)
         known = read_index(self.place)
-        wanted = tuple(item for item in found.items if not _is_newer_here(item, self.place, known))
+        wanted = tuple(
+            item
+            for item in found.items
+            if not item.key.startswith(f"{CHECKPOINTS_FOLDER}/") and not _is_newer_here(item, self.place, known)
+        )
         install(Listing(found.store, wanted), self.place, self.prefix, doing, progress, exact=False)
         for item in wanted:
             self._alike[item.key] = _seen(self.place.files / item.key)

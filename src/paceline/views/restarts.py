@@ -38,8 +38,13 @@ def resumed_line(found: Resumption) -> str:
     """What one resume cost, in one line."""
     again = f"{counted(found.steps_again, 'step')} made again"
     seconds = f"{found.seconds:.2f} s" if found.seconds < 1 else duration(found.seconds)
-    killed = f"was killed ({found.signal})" if found.signal else "lost a loader worker"
-    return f"resumed at step {found.step}: rank {found.rank} {killed}; {seconds}, {again} (F01)"
+    return f"resumed at step {found.step}: rank {found.rank} {_why_resumed(found)}; {seconds}, {again} (F01)"
+
+
+def _why_resumed(found: Resumption) -> str:
+    if found.hung:
+        return "hung"
+    return f"was killed ({found.signal})" if found.signal else "lost a loader worker"
 
 
 def restart_lines(found: RestartTotals) -> list[str]:

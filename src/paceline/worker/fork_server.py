@@ -27,6 +27,8 @@ from typing import Any
 _PRELOADED = ("torch.distributed", "torch.nn.parallel", "torch.optim", "torch.utils.data", "torch._dynamo")
 _MOST_BYTES = 4096
 _THREAD_SECONDS = 2.0
+# So many times as many processes that want to run as cores: a process that waits for an idle moment may wait for ever.
+_BUSY = 1.5
 
 
 @dataclass
@@ -98,14 +100,23 @@ def several_threads() -> str | None:
 
 def _import_torch(failures: list[str]) -> None:
     try:
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(threading.get_native_id(), os.SCHED_IDLE, os.sched_param(0))
+        _step_back()
         importlib.import_module("torch")
         for name in _PRELOADED:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
     except Exception as error:
         failures.append(f"torch cannot be imported ahead of the ranks: {type(error).__name__}: {error}")
+
+
+def _step_back() -> None:
+    """Take little from the job: what is idle, or a tenth of a core where others leave nothing idle for as long as they like."""
+    thread = threading.get_native_id()
+    with contextlib.suppress(OSError):
+        if os.getloadavg()[0] < _BUSY * (os.cpu_count() or 1):
+            os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+        else:
+            os.setpriority(os.PRIO_PROCESS, thread, 10)
 
 
 def serve(connection: socket.socket, program: Any) -> Order | None:

@@ -3,8 +3,9 @@
 torch's worker server needs the GIL to answer with a traceback. While the interpreter finalizes, Python ends every thread that wants the
 GIL, and C++ then aborts the process: finalizers are cut off, and files are missing. So every process that asks the server
 holds a shared lock on the gate's file, from before the question until the answer. This process takes an exclusive lock
-before any other step of its exit: that waits for the open questions, and refuses every later question. If an asking process dies, the
-kernel releases its lock. Inspection from outside (/proc, py-spy) needs no gate.
+before any other step of its exit: that waits for the open questions. It removes the file first, which refuses every later question; else
+processes that ask in turns could hold the lock for ever. If an asking process dies, the kernel releases its lock. Inspection from
+outside (/proc, py-spy) needs no gate.
 """
 
 import fcntl
@@ -47,6 +48,7 @@ def close(ring: RingWriter) -> None:
         # No descriptor is left, or the agent and its directory are gone. Then at least no process can find the server.
         _file.with_suffix(".sock").unlink(missing_ok=True)
         return
+    _file.unlink(missing_ok=True)
     ends_at = time.monotonic() + MOST_SECONDS
     while not _locked(descriptor) and time.monotonic() < ends_at:
         # Waiting here releases the GIL, which an open question may need.

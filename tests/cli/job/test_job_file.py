@@ -157,6 +157,7 @@ def test_what_is_no_json_object_is_refused(project, text):
         ({"agents_port": 70000}, "port 70000"),
         ({"max_run_seconds": -1.0}, "max_run_seconds -1.0"),
         ({"on_hang": "explode"}, "on_hang 'explode'"),
+        ({"on_hang": "resume"}, "on_hang without resume: 'resume'"),
         ({"tf_config": "x"}, "tf_config 'x'"),
         ({"stop_grace_seconds": -1.0}, "stop_grace_seconds -1.0"),
         ({"max_hosts": 2}, "agents_port None"),

@@ -54,6 +54,13 @@ def test_the_kept_steps_of_each_rank_are_told_the_newest_first(holder):
     assert holder.kept(2) == {2: [7, 6], 3: [6]} and holder.step_count() == 7
 
 
+def test_a_state_whose_plain_values_were_changed_is_damaged_and_not_kept(holder):
+    for step in (6, 7):
+        keep(holder, 1, step)
+    os.pwrite(holder.descriptor(1), b"S", SLOT_AT[1])
+    assert holder.kept(2) == {2: [], 3: [6]} and holder.damaged(2) == [(3, 7)]
+
+
 def test_a_resume_keeps_its_step_and_forgets_newer_ones(holder):
     for step in (6, 7):
         keep(holder, 0, step)

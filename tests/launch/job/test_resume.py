@@ -31,13 +31,13 @@ HOST_OF = {0: "h0", 1: "h0", 2: "h1"}
 class Play:
     """A running job of three ranks on two hosts, and the actions of the last event."""
 
-    def __init__(self, **terms) -> None:
+    def __init__(self, saved_step=None, **terms) -> None:
         job = Job(
             name="j",
             program=Program(kind=ProgramKind.SCRIPT, target="t.py"),
             **{"min_hosts": 2, "max_hosts": 2, "resume": True, **terms},
         )
-        self.state, self.actions, self.at = begin(job, 0.0), (), 0.0
+        self.state, self.actions, self.at = begin(job, 0.0, saved_step), (), 0.0
         for number, (host, ranks) in enumerate((("h0", 2), ("h1", 1))):
             seat = Member(host=host, address="127.0.0.1", ranks=ranks, node_rank=number)
             self.feed(HostJoined(0.0, seat))
@@ -91,6 +91,23 @@ def test_a_killed_rank_makes_all_ranks_end_at_once_and_go_on_at_the_newest_commo
     assert (form.attempt, form.resume_step, form.world_size) == (1, 6, 3)
     assert (said.resume.step, said.resume.cause.rank, said.resume.step_count) == (6, 2, 8)
     assert "was ended by SIGKILL" in said.reason
+
+
+def test_a_job_that_is_given_a_saved_step_begins_there_and_again_there_after_a_kill():
+    play = Play(saved_step=40)
+    assert play.actions[-1].resume_step == 40 and play.actions[-1].attempt == 0
+    play.dies((40,), (40,), (40,))
+    assert play.actions[-1].resume_step == 40 and play.state.resume.cause.rank == 1
+    play.dies((43, 42), (43, 42), (42,))
+    assert play.actions[-1].resume_step == 42
+
+
+def test_a_saved_state_that_cannot_be_put_back_ends_the_job_before_it_trains_from_the_start():
+    play = Play(saved_step=40, max_restarts=3).exits(1, 205, not_put_back=True, resumable=False)
+    assert play.kinds == [KillRanks]
+    play.all_idle((40,), (40,), (40,))
+    assert (play.outcome.exit_code, play.outcome.finding.code) == (205, "F05")
+    assert "step 40" in play.outcome.reason
 
 
 def test_a_resume_uses_up_no_restart():
@@ -219,6 +236,11 @@ def test_a_death_before_the_first_kept_step_costs_a_restart_and_without_one_noth
     assert play.dies((), (), ()).outcome.exit_code == 137
 
 
+def test_a_beginning_after_steps_were_made_is_not_said_to_cost_nothing():
+    said, _ = Play().exits(1).all_idle((), (), (), step_count=1).actions
+    assert said.reason.endswith("no step is kept that all ranks can go on from: 1 step made again")
+
+
 def test_a_rank_that_was_killed_for_memory_is_resumed_once():
     play = Play().dies_for_memory(1).all_idle((7,), (7,), (7,))
     assert play.actions[-1].resume_step == 7
@@ -240,6 +262,63 @@ def test_a_request_to_stop_stays_one():
 def test_a_hang_is_restarted_as_without_the_option():
     play = Play(max_restarts=1).feed(Hung(1.0, "it hangs", restart=True)).exits(1, -9).all_idle((7,), (7,), (7,))
     assert play.actions[-1].resume_step is None and play.state.restarts_left == 0
+
+
+def hangs(play, *ranks):
+    return play.feed(Hung(1.0, "it hangs", restart=True, resume=True, ranks=ranks))
+
+
+def killed_by_us(play, *steps, step_count=0):
+    """All ranks end by our SIGKILL. `steps`: what each rank has kept."""
+    for rank in range(3):
+        play.exits(rank, -9, resumable=False, signalled_by_us=True)
+    return play.all_idle(*steps, step_count=step_count)
+
+
+def test_a_hang_is_a_kill_where_that_was_asked_for():
+    play = hangs(Play(max_restarts=1), 2)
+    assert play.actions == (KillRanks("it hangs", at_once=True),)
+    killed_by_us(play, (7, 6), (6, 5), (7, 6), step_count=8)
+    said, form = play.actions
+    assert (form.attempt, form.resume_step, said.restarts_left, said.reason) == (1, 6, 1, "it hangs")
+    assert (said.resume.step, said.resume.cause.rank, said.resume.step_count, said.resume.hung) == (6, 2, 8, True)
+
+
+def test_three_hangs_at_one_step_are_the_script_and_end_the_job_with_202():
+    play = Play(max_restarts=5)
+    for _ in range(2):
+        assert killed_by_us(hangs(play, 1), (7,), (7,), (7,)).actions[-1].resume_step == 7
+    outcome = killed_by_us(hangs(play, 1), (7,), (7,), (7,)).outcome
+    assert outcome.exit_code == 202 and outcome.finding.code == "F07"
+    assert outcome.reason == "it hangs; step 7 failed 3 times: it is the script (F07)"
+
+
+def test_a_hang_and_a_kill_at_one_step_count_together():
+    play = Play().dies((7,), (7,), (7,))
+    killed_by_us(hangs(play, 0), (7,), (7,), (7,))
+    assert play.dies((7,), (7,), (7,)).outcome.exit_code == 137
+
+
+@pytest.mark.parametrize("kept", [((), (), ()), None])
+def test_a_hang_before_a_step_was_kept_costs_a_restart_and_without_one_ends_the_job_with_202(kept):
+    def all_end(play):
+        return play.idle("h0", None).idle("h1", None) if kept is None else killed_by_us(play, *kept)
+
+    play = all_end(hangs(Play(max_restarts=1), 1))
+    assert play.actions[-1].resume_step is None and play.state.restarts_left == 0
+    assert all_end(hangs(play, 1)).outcome.exit_code == 202
+
+
+def test_a_hang_of_a_job_that_keeps_no_more_state_is_a_restart():
+    play = Play(max_restarts=1).dies((7,), (7,), (7,)).exits(0, 205, not_put_back=True).all_idle((7,), (7,), (7,))
+    assert not play.actions[-1].keeps_state and hangs(play, 1).kinds == [StopRanks]
+
+
+def test_a_stop_and_a_lost_host_go_before_a_hang():
+    play = hangs(Play(), 1).feed(StopRequested(1.0, Stop(StopKind.SIGNAL, "SIGINT", "Ctrl-C")))
+    assert killed_by_us(play, (7,), (7,), (7,)).outcome.exit_code == 130
+    play = hangs(Play(), 1).feed(HostLeft(1.0, "h1", "gone"))
+    assert play.idle("h0", {0: (7,), 1: (7,)}).outcome.exit_code == 202
 
 
 def test_a_lost_host_is_a_lost_host():

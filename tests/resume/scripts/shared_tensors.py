@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", required=True)
-    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--steps", type=int, default=90)
     parser.add_argument(
         "--reset", action="store_true", help="in each step the next one is a new tensor, which is not in the list"
     )

@@ -18,7 +18,7 @@ import warnings
 
 import pytest
 
-from paceline.loops_in_source import CALL, decoded, diff, loops_to_continue, put_calls, with_calls
+from paceline.loops_in_source import AGAIN, CALL, WHILE, decoded, diff, loops_to_continue, put_calls, with_calls
 from paceline.worker.resume import insert
 from paceline.worker.resume.insert import transform, watch_imports
 
@@ -40,7 +40,9 @@ def test_the_loops_of_a_training_script_get_the_call():
             def fit(self):
                 for x in self.loader:
                     self.step(x)
-    """) == [1, 2, 5, 9]  # fmt: skip
+                while self.goes_on:
+                    self.step()
+    """) == [1, 2, 5, 9, 11]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -55,6 +57,8 @@ def test_the_loops_of_a_training_script_get_the_call():
         "@torch.compile(mode='max')\ndef step(x):\n    for y in x:\n        y()",
         "def step(x):\n    for y in x:\n        y()\nstep = torch.compile(step)",
         "for x in y:  # paceline: no-resume\n    f(x)",
+        "while x < f(y):\n    x += 1",
+        "while x:  # paceline: no-resume\n    f(x)",
         "for x in g(\n    1,\n):  # paceline:no-resume because\n    f(x)",
         "from paceline.resume import state, steps\nfor x in steps(y):\n    f(x)\nfor z in y:\n    f(z)",
         "import paceline.resume as r\nfor x in r.steps(y):\n    f(x)",
@@ -84,8 +88,33 @@ def test_the_call_has_the_line_and_what_the_loop_runs_over(monkeypatch):
 def test_without_a_session_the_call_gives_back_its_argument(monkeypatch):
     monkeypatch.delattr(builtins, CALL, raising=False)
     space = {}
-    exec(transform("a = []\nfor x in 1, 2:\n    a.append(x)", "train.py"), space)
-    assert space["a"] == [1, 2]
+    exec(transform("a = []\nfor x in 1, 2:\n    a.append(x)\nwhile a:\n    a.pop()", "train.py"), space)
+    assert (space["x"], space["a"]) == (2, [])
+
+
+WHILE_LOOP = """\
+a = []
+while (
+    n := len(a)
+) < 4:
+    a.append(n)
+    if a == stop:
+        break
+else:
+    a.append("else")
+"""
+
+
+@pytest.mark.parametrize(("stop", "came"), [([0, 1], [0, 1]), (None, [0, 1, 2, 3, "else"])])
+def test_a_while_tells_that_it_begins_and_that_it_looks_whether_it_goes_on(monkeypatch, stop, came):
+    told = []
+    monkeypatch.setattr(builtins, CALL, None, raising=False)
+    monkeypatch.setattr(builtins, WHILE, lambda line, last_line: told.append((line, last_line)), raising=False)
+    monkeypatch.setattr(builtins, AGAIN, lambda line: told.append(line) or True, raising=False)
+    space = {"stop": stop}
+    exec(transform(WHILE_LOOP, "train.py"), space)
+    assert space["a"] == came
+    assert told == [(2, 7), *[2] * len(came)]
 
 
 def test_the_diff_shows_the_file_as_it_runs():
@@ -100,6 +129,19 @@ def test_the_diff_shows_the_file_as_it_runs():
         "+for é, y in __paceline_loop__(3, zip(ä, b)):  # all",
         "+    for z in __paceline_loop__(4, (1, 2)):",
         "         f(z)",
+    ]
+
+
+def test_the_diff_of_a_while():
+    text = "if x:\n\twhile é(x) or \\\n\t\ty:\n\t\tf(x)\n"
+    assert diff(text, "train.py").splitlines()[3:] == [
+        " if x:",
+        "-\twhile é(x) or \\",
+        "-\t\ty:",
+        "+\t__paceline_while__(2, 4)",
+        "+\twhile __paceline_again__(2) and (é(x) or \\",
+        "+\t\ty):",
+        " \t\tf(x)",
     ]
 
 
@@ -174,6 +216,16 @@ for c in (
     f(c)
 while f(0):
     pass
+n = 0
+while f(n) < 2:
+    n += 1
+    f(
+        n)
+    while n == 1:
+        f(n)
+        break
+else:
+    f(n)
 """
 
 

@@ -20,6 +20,7 @@ from torch import nn
 
 from paceline.worker.resume.kinds import Context
 from paceline.worker.resume.object_graph import CannotKeep, CannotPutBack, Capture, Restore
+from paceline.worker.resume.shared_memory import fill, put_in_place
 
 
 class Meter:
@@ -77,9 +78,10 @@ def put_back(saved, space):
     variables, nodes, copies = saved
     restore = Restore(nodes, Context(None))
     found = restore.variables(variables, space)
+    put_in_place(restore.placed)
     with torch.no_grad():
         for tensor, number in restore.copies:
-            tensor.copy_(copies[number])
+            fill(tensor, copies[number])
     return found
 
 
@@ -113,6 +115,71 @@ def test_two_names_for_one_dict_stay_two_names_for_one_dict():
     shared = {"step": 7}
     found = put_back(kept({"state": shared, "holder": [shared]}), {"state": {"step": 0}, "holder": [{"step": 0}]})
     assert found["holder"][0] is found["state"] and found["state"] == {"step": 7}
+
+
+@pytest.mark.parametrize(
+    "make", [lambda i: torch.full((2,), float(i)), lambda i: [i], Meter], ids=["tensor", "list", "own"]
+)
+def test_what_was_one_object_at_the_beginning_becomes_two(make):
+    first, second = make(1), make(2)
+    beginning = make(0)
+    found = put_back(kept({"state": second, "visited": [first, second]}), {"state": beginning, "visited": [beginning]})
+    assert found["state"] is found["visited"][1] and found["state"] is not found["visited"][0]
+    contents = [vars(one)["name"] if isinstance(one, Meter) else next(iter(one)) for one in found["visited"]]
+    assert contents == [1, 2]
+
+
+def test_an_object_goes_to_the_name_that_had_it_at_the_beginning():
+    warm, full = Meter("warm"), Meter("full")
+    there = Meter("warm"), Meter("full")
+    found = put_back(
+        kept({"now": full, "whole": full, "first": warm}), {"now": there[0], "whole": there[1], "first": there[0]}
+    )
+    assert found["first"] is there[0] and found["whole"] is found["now"] is there[1]
+    assert [found["first"].name, found["whole"].name] == ["warm", "full"]
+
+
+def shared(model):
+    return {name: value.cpu() for name, value in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("then", [shared, lambda model: copy.deepcopy(model.state_dict())], ids=["shared", "own"])
+@pytest.mark.parametrize("now", [shared, lambda model: copy.deepcopy(model.state_dict()), None])
+@pytest.mark.parametrize("names", [("model", "best"), ("best", "model")])
+def test_tensors_share_memory_exactly_where_they_did(then, now, names):
+    model, live = nn.Linear(3, 2), nn.Linear(3, 2)
+    before = {"model": model, "best": then(model)}
+    if then is not shared:
+        before["best"]["weight"].fill_(7.0)
+    space = {"model": live, "best": now(live) if now else None}
+    weight = live.weight
+    found = put_back(kept({name: before[name] for name in names}), space)
+    assert found["model"] is live and live.weight is weight and torch.equal(weight, model.weight)
+    assert torch.equal(found["best"]["weight"], before["best"]["weight"])
+    assert (found["best"]["weight"].data_ptr() == weight.data_ptr()) is (then is shared)
+
+
+def test_two_rows_and_their_table_share_memory_that_has_room_for_the_table():
+    table = torch.arange(6.0).reshape(3, 2)
+    found = put_back(kept({"row": table[1], "column": table[:, 1], "table": table}), {"row": torch.zeros(2)})
+    found["table"][1, 1] = 9.0
+    assert found["row"].tolist() == [2.0, 9.0] and found["column"].tolist() == [1.0, 9.0, 5.0]
+
+
+def test_parts_of_one_memory_that_do_not_overlap_stay_where_they_are():
+    table = torch.arange(6.0).reshape(3, 2)
+    now = [torch.zeros(2), torch.zeros(2)]
+    addresses = [one.data_ptr() for one in now]
+    found = put_back(kept({"rows": [table[0], table[2]]}), {"rows": now})["rows"]
+    assert [one.tolist() for one in found] == [[0.0, 1.0], [4.0, 5.0]]
+    assert [one.data_ptr() for one in found] == addresses
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_an_expanded_tensor_is_filled_once(there):
+    space = {"weights": torch.zeros(1, 2).expand(3, 2)} if there else {}
+    found = put_back(kept({"weights": torch.tensor([[1.0, 2.0]]).expand(3, 2)}), space)["weights"]
+    assert found.tolist() == [[1.0, 2.0]] * 3
 
 
 def test_what_refers_to_itself_comes_back():
@@ -178,6 +245,8 @@ def test_a_bound_method_belongs_to_the_object_that_came_back():
     assert found["m"] is now and found["get"].__self__ is now
 
 
+# Python 3.12 and 3.13 say that 3.14 will refuse.
+@pytest.mark.filterwarnings("ignore:Pickle, copy, and deepcopy support:DeprecationWarning")
 def test_iterators_of_python_go_on_where_they_were():
     numbers, letters = itertools.count(5), iter("abc")
     next(numbers), next(letters)

@@ -55,9 +55,11 @@ def job_file_of(
         max_restarts=int(values.not_negative("--max-restarts", args.max_restarts)),
         max_run_seconds=_time_limit(args.max_run),
         total_steps=_total_steps(args.total_steps),
-        on_hang=args.on_hang,
-        fork_server=args.fork_server == "auto" or (args.fork_server is None and args.resume == "auto"),
-        resume=args.resume == "auto",
+        on_hang=_on_hang(args),
+        fork_server=args.fork_server == "auto" or (args.fork_server is None and args.resume != "off"),
+        resume=args.resume != "off",
+        resume_from=_resume_from(args),
+        resume_anyway=args.resume_anyway,
         gradients=_gradients(args),
         allow_lossy=args.allow_lossy,
         tf_config=_tf_config(args),
@@ -175,6 +177,18 @@ def _met(job: Job, args: argparse.Namespace, is_local: Callable[[str], bool]) ->
         join_timeout_seconds=meeting.join_seconds,
         last_call_seconds=meeting.last_call_seconds,
     )
+
+
+def _resume_from(args: argparse.Namespace) -> str | None:
+    named = None if args.resume in ("auto", "off") else str(args.resume)
+    if args.resume_anyway and not named:
+        raise UsageError(
+            "U03",
+            "--resume-anyway says which saved state may be used, and --resume names none",
+            saw=f"--resume {args.resume}",
+            next="paceline run --resume RUN --resume-anyway ...",
+        )
+    return named
 
 
 def _checkpoints_delete(args: argparse.Namespace) -> bool:
@@ -366,6 +380,17 @@ def _total_steps(number: int | None) -> int | None:
     if number is not None and number < 1:
         raise values.bad_value("--total-steps", number, "1 or more", "10000")
     return number
+
+
+def _on_hang(args: argparse.Namespace) -> str:
+    choice: str = args.on_hang
+    if choice == "resume" and args.resume == "off":
+        raise _disagree(
+            "--on-hang resume needs --resume auto: without it no state is kept from which the job could go on",
+            f"--on-hang resume --resume {args.resume}",
+            "paceline run --resume auto --on-hang resume ...",
+        )
+    return choice
 
 
 def _gradients(args: argparse.Namespace) -> str | None:

@@ -184,8 +184,8 @@ OURS = section(
     ),
     _ours(
         "on-hang",
-        "On a confirmed hang: report and go on, stop (exit 202), or restart (--max-restarts).",
-        choices=("report", "stop", "restart"),
+        "On a confirmed hang: report and go on, stop (exit 202), restart (--max-restarts), or resume (--resume auto).",
+        choices=("report", "stop", "restart", "resume"),
         default="report",
     ),
     _ours(
@@ -197,11 +197,13 @@ OURS = section(
     ),
     _ours(
         "resume",
-        "Keep the state of every rank outside of it: after a killed rank, all ranks go on at the newest step that all have kept (preview).",
-        choices=("auto", "off"),
+        "auto: keep the state of every rank outside of it, so that all ranks go on after a killed one. A run, URL or directory: begin at"
+        " the newest step that is saved there (preview).",
+        "auto|off|RUN",
         default="off",
         more="See [running.md](running.md#resume-preview).",
     ),
+    _ours("resume-anyway", "Go on from a saved state although the script or torch is another one."),
     _ours(
         "gradients",
         "How DDP exchanges gradients: auto, ring, hierarchical, direct, ... with +bf16, +int8. The first host's counts.",

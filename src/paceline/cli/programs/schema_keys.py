@@ -231,6 +231,26 @@ not_judged
 """,
     ),
     Schema(
+        name="paceline.resume_export/1",
+        where="`paceline resume --export --json`",
+        page="running.md#resume-preview",
+        keys="""
+file                   The file that was written.
+size_bytes             Its size.
+run_id                 The run that saved the state.
+step                   The step after which the state was taken.
+saved_ns               When it was saved.
+damaged_steps          Newer saved steps, which are damaged and passed over.
+models                 The state dicts of models, by the names of the script's variables.
+models[].name          The variable.
+models[].tensor_count  Number of tensors in its state dict.
+optimizers             Names of the optimizers whose state dicts are in the file.
+schedulers             Names of the schedulers whose state dicts are in the file.
+values                 Names of the other variables that are in the file: plain values and tensors.
+left_out               Names of variables that hold anything else.
+""",
+    ),
+    Schema(
         name="paceline.checks/1",
         where="`paceline check --json`",
         page="checks.md",
@@ -688,6 +708,34 @@ request.*        The fields of CreateTrainingJob.
 state.*          Status, times in seconds since 1970, and transitions of the job.
 tags.{name}      Value of one tag.
 metrics[].*      The fields of FinalMetricDataList.
+""",
+    ),
+    Schema(
+        name="paceline.saved_state/1",
+        where="`state/step-STEP/manifest.json` of a recording, or below the URL of the checkpoints",
+        page="running.md#resume-preview",
+        keys="""
+manifest                             What belongs to the step.
+manifest.step                        The step after which the state was taken.
+manifest.saved_ns                    When it was saved.
+manifest.job                         The job.
+manifest.job.run_id                  The run that saved it.
+manifest.job.script                  Path of the script, or the name of the module.
+manifest.job.script_sha256           SHA-256 of the script; empty: it is a module.
+manifest.job.hash_seed               PYTHONHASHSEED of the ranks.
+manifest.python                      Version of the ranks' Python.
+manifest.torch                       Version of the ranks' torch.
+manifest.ranks                       What was saved of each rank, in their order.
+manifest.ranks[].tensors             The file with the tensors, in the safetensors format.
+manifest.ranks[].tensors.name        Name beside the manifest.
+manifest.ranks[].tensors.size_bytes  Size.
+manifest.ranks[].tensors.sha256      SHA-256.
+manifest.ranks[].plain               The file with the plain values, as marshal writes them.
+manifest.ranks[].plain.name          Name beside the manifest.
+manifest.ranks[].plain.size_bytes    Size.
+manifest.ranks[].plain.sha256        SHA-256.
+manifest.ranks[].batch_crc           Checksum of the batch that was taken next; null: it was not known yet.
+sha256                               SHA-256 of the text of `manifest`.
 """,
     ),
     Schema(

@@ -32,8 +32,11 @@ from paceline.launch.agent.fork_server import (
 from paceline.launch.agent.job_processes import JobProcesses
 from paceline.launch.agent.opt_ml import show_at_opt_ml
 from paceline.launch.agent.output import AttemptOutput, LogTails, Pump
+from paceline.launch.agent.saved_job import command_to_go_on, facts_of, place_of
+from paceline.launch.agent.saver_process import SaverAnswer, SaverOrder
 from paceline.launch.agent.scratch import Scratch
 from paceline.launch.agent.state_holder import StateHolder
+from paceline.launch.agent.state_saver import StateSaver
 from paceline.launch.agent.telemetry import HostMonitor, Watched, last_words
 from paceline.launch.agent.worker_spec import HostIdentity, worker_specs
 from paceline.launch.agent.workers import WorkerEnd, Workers, WorkerSpec
@@ -67,6 +70,8 @@ REAP_SECONDS = 1.0
 LATE_SECONDS = 5.0
 RESUMED_SECONDS = 0.01
 FIRST_STEP_SECONDS = 1.0
+FIRST_KEPT_SECONDS = 0.2
+REMOVED_SECONDS = 30.0
 
 
 @dataclass(slots=True)
@@ -101,8 +106,13 @@ class HostAgent:
     """The tree and the variables of the SageMaker contract; None: no attempt has been prepared yet."""
     data: HostData = field(init=False)
     """This host's part in the job's data."""
+    loaded: StateHolder | None = None
+    """State buffers with the saved state from which the job goes on; None: the first attempt makes its own."""
     _states: StateHolder | None = None
     _states_asked: bool = False
+    _saver: StateSaver | None = None
+    _saver_asked: bool = False
+    _hash_seed: int | None = None
     _first_rank: int = 0
     # Every rank of the attempt keeps its state, as far as it is known from those that have ended.
     _keeps: bool = True
@@ -129,6 +139,7 @@ class HostAgent:
 
     def __post_init__(self) -> None:
         self._idle.set()
+        self._states, self._states_asked = self.loaded, self.loaded is not None
         base = base_directory(
             self.job.contract,
             below=self.directory.host(self.identity.name) / "ml",
@@ -196,6 +207,7 @@ class HostAgent:
             self._say_idle(message.attempt)
             return
         self.scratch.errors_of(message.attempt).mkdir(mode=0o700, exist_ok=True)
+        state = self._state_of_rank(message)
         specs = worker_specs(
             self.job,
             self.identity,
@@ -204,7 +216,8 @@ class HostAgent:
             message,
             prepared,
             cpus_by_local_rank=self.cpus_by_local_rank,
-            state=self._state_of_rank(message),
+            state=state,
+            resumed=None if self._states is None else self._states.resumed,
         )
         self.workers = Workers(
             processes=self.processes,
@@ -222,6 +235,9 @@ class HostAgent:
         """Local rank -> descriptor of its state buffer; None: the ranks keep no state. The buffers are made for the first attempt."""
         ranks = self.job.ranks_per_host
         if self._states is not None and not message.keeps_state:
+            if self._saver is not None:
+                self._close_saver(self._saver)
+                self._saver = None
             self._states.close()
             self._states = None
         if self.job.resume and not self._states_asked:
@@ -250,6 +266,8 @@ class HostAgent:
     def stop(self, signal_name: str, grace_seconds: float) -> None:
         """Signal this host's ranks. If the attempt is still being prepared, abandon it."""
         self._abandoned = True
+        if self._saver is not None:
+            self._saver.hasten()
         if self.workers is not None:
             self.workers.stop(signal_name, grace_seconds)
         else:
@@ -297,6 +315,7 @@ class HostAgent:
         self._end_fork_server()
         if self._late:
             await asyncio.wait(self._late, timeout=LATE_SECONDS)
+        await self._end_saver(well=exit_code == 0)
         if self._states is not None:
             self._states.close()
         if self._reaping is not None:
@@ -413,14 +432,82 @@ class HostAgent:
         self.monitor.begin_attempt(self._attempt, self.workers, hosts_by_address)
         if self._states is not None and message.resume_step is not None:
             self._spawn(self._tell_resumed(self._states, message.attempt, message.resume_step))
+        if self._states is not None and not self._saver_asked and self.job.max_hosts == 1:
+            self._saver_asked, self._hash_seed = True, message.hash_seed
+            self._spawn(self._keep_saver(self._states))
         self._spawn(self.data.watch())
+
+    async def _keep_saver(self, states: StateHolder) -> None:
+        """Start the process that saves the state, once there is one to be saved."""
+        while states.kept_in_common() is None:
+            await asyncio.sleep(FIRST_KEPT_SECONDS)
+            if states is not self._states:
+                return
+        self._saver = self._saver or self._new_saver(states)
+
+    def _new_saver(self, states: StateHolder) -> StateSaver | None:
+        try:
+            seed = self.identity.environ.get("PYTHONHASHSEED", str(self._hash_seed))
+            order = SaverOrder(
+                tuple(states.descriptor(rank) for rank in range(self.job.ranks_per_host)),
+                place_of(self.job, self.directory),
+                facts_of(self.job, self.identity.run_id, seed),
+            )
+            saver = StateSaver(order, self.identity.environ, self._tell_of_save)
+        except OSError as error:
+            self._tell_of_save(SaverAnswer(failed=f"the process that saves it cannot be started ({error.strerror})"))
+            return None
+        self.processes.lasting.add(saver.pid)
+        return saver
+
+    def _tell_of_save(self, answer: SaverAnswer) -> None:
+        """Say what of a save a user has to know: that it failed, or that it takes too long for the end of the job."""
+        grace_seconds = self.job.stop_grace_seconds
+        if not answer.failed:
+            if answer.seconds > grace_seconds:
+                text = f"saving the state took {answer.seconds:.0f} s, and a stop gives {grace_seconds:.0f} s (--stop-grace): "
+                self.event("notice", text=f"{text}a stop may cost the steps since the save before (F10)")
+            return
+        left = "no step is saved" if answer.step is None else f"the last saved step is {answer.step}"
+        self.event("notice", text=f"the state cannot be saved: {answer.failed}; {left}, the training goes on (F06)")
+
+    async def _end_saver(self, *, well: bool) -> None:
+        """Save the newest step once more; of a job that has ended well, remove what was saved."""
+        saver, self._saver = self._saver, None
+        states = self._states
+        if saver is not None and saver.has_left and not well:
+            self._close_saver(saver)
+            saver = None
+        if (
+            saver is None
+            and not well
+            and self._saver_asked
+            and states is not None
+            and states.kept_in_common() is not None
+        ):
+            saver = self._new_saver(states)
+        if saver is None:
+            return
+        if well:
+            await saver.ask("end", REMOVED_SECONDS)
+        else:
+            answer = await saver.ask("save", max(1.0, self.job.stop_grace_seconds))
+            if answer.step is not None:
+                command = command_to_go_on(self.identity.command, self.identity.run_id)
+                text = f"saved step {answer.step} in {answer.seconds:.1f} s; to go on from it: {command}"
+                self.event("notice", text=text)
+        self._close_saver(saver)
+
+    def _close_saver(self, saver: StateSaver) -> None:
+        saver.close()
+        self.processes.lasting.discard(saver.pid)
 
     def _tell_how_started(self, attempt: int) -> None:
         assert self.workers is not None
         refused = self.workers.not_forked if self._fork_server is not None else self._not_forked
         if attempt and refused:
             self.event("notice", text=f"the ranks of {self.identity.name} are new processes, not forks: {refused}")
-        if self.workers.not_forked:
+        if self.workers.not_forked and not (self._fork_server is not None and self._fork_server.is_loading):
             self._end_fork_server()
 
     async def _tell_resumed(self, states: StateHolder, attempt: int, resume_step: int) -> None:
@@ -623,6 +710,11 @@ class HostAgent:
         self._idle.set()
         states = self._states
         kept = None if states is None or not self._keeps else states.kept(self._first_rank)
+        if states is not None and kept is not None:
+            for rank, step in states.damaged(self._first_rank):
+                self.event(
+                    "notice", text=f"the state that rank {rank} has kept of step {step} is damaged and not used (F04)"
+                )
         self.uplink(IdleMessage(attempt=attempt, kept=kept, step_count=0 if states is None else states.step_count()))
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -26,6 +26,7 @@ OF_A_RANK = (
 _MOST_BYTES = 4096
 _ANSWER_SECONDS = 5.0
 _LEAVING_SECONDS = 1.0
+_LOADING = "it has not imported torch yet"
 # Several times what a process with torch takes, so that it is not what the ranks lack.
 LEAST_MEMORY_BYTES = 1 << 30
 NOT_PYTHON = "the program is not a script or a module of this Python"
@@ -57,12 +58,17 @@ class ForkServer:
     """The process."""
     connection: socket.socket
     """The socket on which it answers."""
-    _state: str = "it has not imported torch yet"
+    _state: str = _LOADING
 
     @property
     def pid(self) -> int:
         """Its process id."""
         return self.process.pid
+
+    @property
+    def is_loading(self) -> bool:
+        """It will be ready later."""
+        return self.refusal() == _LOADING
 
     def refusal(self) -> str | None:
         """Why no rank can be forked from it now; None: it is ready."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from paceline.launch.agent.console import ALONE_SECONDS, ConsoleLines
+from paceline.launch.agent.repeated_output import RepeatedOutput, ResumedFrom
 from paceline.terminal_text import visible
 
 _CHUNK_BYTES = 65536
@@ -76,6 +77,10 @@ class _Stream:
     """The start of an unfinished line. Whether the line matches is not known yet."""
     lost_bytes: int = 0
     """Number of bytes that could not be written to the files."""
+    resumed: ResumedFrom | None = None
+    """Where the rank goes on; None: it keeps no state."""
+    repeated: RepeatedOutput | None = None
+    """What leaves repeated lines out of the terminal; None: nothing is left out."""
     ended: bool = False
     """No process has the stream open any more, and all of it was written."""
 
@@ -156,6 +161,7 @@ class Pump:
         self._streams: dict[int, _Stream] = {}
         self._relays: dict[int, _Relay] = {}
         self._tails: dict[tuple[int, str], _Stream] = {}
+        self._repeated: dict[tuple[int, str], RepeatedOutput] = {}
         self._closing = False
         self._console_broken: set[int] = set()
         self._one_console = _same_file(1, 2)
@@ -167,9 +173,12 @@ class Pump:
 
     # ------------------------------------------------------------------------------------------- called by the agent
 
-    def add(self, pipe: int, rank: int, name: str, destination: Destination) -> None:
-        """Take over the read end of a rank's pipe. `name` is "out" or "err"."""
+    def add(
+        self, pipe: int, rank: int, name: str, destination: Destination, resumed: ResumedFrom | None = None
+    ) -> None:
+        """Take over the read end of a rank's pipe. `name` is "out" or "err". `resumed`: where the rank goes on, if it keeps its state."""
         stream = _open_stream(pipe, rank, name, destination)
+        stream.resumed = resumed
         self._tails[(rank, name)] = stream
         self._ask(lambda: self._register(stream))
 
@@ -266,10 +275,24 @@ class Pump:
     def _register(self, source: _Stream | _Relay) -> None:
         os.set_blocking(source.pipe, False)
         if isinstance(source, _Stream):
+            self._begin_repeated(source)
             self._streams[source.pipe] = source
         else:
             self._relays[source.pipe] = source
         self._selector.register(source.pipe, selectors.EVENT_READ)
+
+    def _begin_repeated(self, stream: _Stream) -> None:
+        if stream.resumed is None:
+            return
+        stream.repeated = self._repeated.setdefault((stream.rank, stream.name), RepeatedOutput())
+        for before in [one for one in self._streams.values() if one.repeated is stream.repeated]:
+            while self._read(before):
+                pass
+            # A process that outlives its rank may still write there: all of that is shown.
+            if not before.ended:
+                self._take(before, *stream.repeated.end())
+                before.repeated = None
+        stream.repeated.begin(stream.resumed)
 
     def _read_all(self, rank: int, done: threading.Event) -> None:
         for stream in [stream for stream in self._streams.values() if stream.rank == rank]:
@@ -291,12 +314,16 @@ class Pump:
         if isinstance(source, _Relay):
             self._show(source.console_fd, source.pipe, ("host", source.pipe), chunk, source.prefix)
             return True
-        source.take(chunk)
-        if self._fresh is not None:
-            self._fresh.add(source.rank, source.name, chunk)
-        if source.destination.console_fd is not None:
-            self._show(source.destination.console_fd, source.pipe, source.rank, chunk, source.destination.prefix)
+        self._take(source, *((chunk, chunk) if source.repeated is None else source.repeated.take(chunk)))
         return True
+
+    def _take(self, stream: _Stream, chunk: bytes, shown: bytes) -> None:
+        if chunk:
+            stream.take(chunk)
+            if self._fresh is not None:
+                self._fresh.add(stream.rank, stream.name, chunk)
+        if shown and stream.destination.console_fd is not None:
+            self._show(stream.destination.console_fd, stream.pipe, stream.rank, shown, stream.destination.prefix)
 
     def _show(self, fd: int, pipe: int, writer: Hashable, chunk: bytes, prefix: bytes = b"") -> None:
         if fd not in self._console_broken:
@@ -343,6 +370,9 @@ class Pump:
             self._console_broken.add(2)
 
     def _end(self, source: _Stream | _Relay) -> None:
+        if isinstance(source, _Stream) and source.repeated is not None:
+            self._take(source, *source.repeated.end())
+            source.repeated = None
         fd = source.console_fd if isinstance(source, _Relay) else source.destination.console_fd
         if fd is not None:
             self._to_console(fd, self._console(fd).end(source.pipe))

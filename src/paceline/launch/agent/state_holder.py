@@ -1,9 +1,22 @@
 """Holds the state buffers of this host's ranks over all attempts of a job, so that the state of a killed rank is not lost with it."""
 
 import os
+import zlib
+from collections.abc import Iterator
 
+from paceline.launch.agent.repeated_output import ResumedFrom
 from paceline.recording import state_buffer
-from paceline.recording.state_buffer import HEADER_BYTES, SIZE_BYTES, Keeping, KeptSlot, StateHeader, new_buffer
+from paceline.recording.state_buffer import (
+    HEADER_BYTES,
+    SIZE_BYTES,
+    SLOT_AT,
+    Keeping,
+    KeptSlot,
+    StateHeader,
+    new_buffer,
+    newest_common,
+)
+from paceline.recording.state_piece import put_piece
 
 # The largest number that the messages between agents carry. A cell has one bit more.
 _MOST = (1 << 63) - 1
@@ -19,6 +32,7 @@ class StateHolder:
         Raises:  OSError: the system has no such memory, or no descriptor is left
         """
         self._headers: list[StateHeader] = []
+        self._resumed: list[ResumedFrom] = []
         try:
             for _ in range(ranks):
                 self._headers.append(StateHeader(new_buffer()))
@@ -29,6 +43,32 @@ class StateHolder:
     def descriptor(self, local_rank: int) -> int:
         """The descriptor of a rank's buffer. It stays the holder's, and closes in every program that this process starts."""
         return self._headers[local_rank].descriptor
+
+    def resumed(self, local_rank: int) -> ResumedFrom:
+        """Where a rank goes on in the attempt that was begun last."""
+        return self._resumed[local_rank]
+
+    def fill(self, local_rank: int, step: int, tensors: Iterator[bytes], plain: bytes, batch_crc: int | None) -> None:
+        """Put a saved state into the buffer of a rank that has not started. `tensors`: the content of a piece.
+
+        Raises:  PieceError: the piece is damaged; OSError: there is no room
+        """
+        header = self._headers[local_rank]
+        cells, at = header.cells, SLOT_AT[0]
+        cells[state_buffer.StateCell.STEP_0] = 0
+        tensor_bytes = put_piece(tensors, header.descriptor, at)
+        os.posix_fallocate(header.descriptor, at + tensor_bytes, len(plain))
+        os.pwrite(header.descriptor, plain, at + tensor_bytes)
+        cells[state_buffer.StateCell.TENSOR_BYTES_0] = tensor_bytes
+        cells[state_buffer.StateCell.PLAIN_BYTES_0] = len(plain)
+        cells[state_buffer.StateCell.PLAIN_CRC_0] = zlib.crc32(plain)
+        cells[state_buffer.StateCell.BATCH_CRC_0] = 0 if batch_crc is None else batch_crc + 1
+        cells[state_buffer.StateCell.STEP_0] = step
+
+    def allow_other_sources(self) -> None:
+        """Let the ranks put back their state although the user's files are other ones."""
+        for header in self._headers:
+            header.cells[state_buffer.StateCell.OTHER_SOURCES] = 1
 
     def begin_attempt(self, resume_step: int | None, room_bytes: int) -> None:
         """Write what the ranks of the next attempt need to know. No rank may be alive.
@@ -41,6 +81,10 @@ class StateHolder:
         for header in self._headers:
             if resume_step is not None and header.slot_of(resume_step) is None:
                 raise LookupError(f"a rank of this host has not kept step {resume_step}")
+        self._resumed = [
+            ResumedFrom(resume_step or 0, header.cells[state_buffer.StateCell.STEP_COUNT] + 1)
+            for header in self._headers
+        ]
         for header in self._headers:
             cells = header.cells
             for slot in (state_buffer.StateCell.STEP_0, state_buffer.StateCell.STEP_1):
@@ -70,6 +114,19 @@ class StateHolder:
         for rank, header in enumerate(self._headers, first_rank):
             found[rank] = [slot.step for slot in header.slots() if _is_whole(header, slot)]
         return found
+
+    def kept_in_common(self) -> int | None:
+        """The newest step that all ranks of this host have kept so far; None: there is none."""
+        return newest_common({number: header.steps() for number, header in enumerate(self._headers)})
+
+    def damaged(self, first_rank: int) -> list[tuple[int, int]]:
+        """Global rank and step of each state whose plain values do not match their checksum. No rank may be alive."""
+        return [
+            (rank, slot.step)
+            for rank, header in enumerate(self._headers, first_rank)
+            for slot in header.slots()
+            if not _is_whole(header, slot)
+        ]
 
     def refused(self) -> bool:
         """Whether a rank has said in this attempt that its state cannot be kept. What it could not put back is kept still."""

@@ -13,6 +13,7 @@ from paceline.facts import Console, Job
 from paceline.launch.agent.environment import AttemptEnvironment, rank_environment, substitute_local_rank
 from paceline.launch.agent.fork_server import forkable
 from paceline.launch.agent.output import Destination
+from paceline.launch.agent.repeated_output import ResumedFrom
 from paceline.launch.agent.scratch import Scratch
 from paceline.launch.agent.workers import WorkerSpec
 from paceline.launch.job.messages import StartAttemptMessage
@@ -124,6 +125,8 @@ class HostIdentity:
     """Host name -> address, for names that the resolver does not know; empty: the resolver knows all names."""
     extra_environment: Mapping[str, str] = field(default_factory=dict)
     """Further variables of every rank."""
+    command: tuple[str, ...] = ()
+    """The command line that started the job, without secrets."""
 
     @property
     def python(self) -> str:
@@ -155,10 +158,11 @@ def worker_specs(
     *,
     cpus_by_local_rank: Sequence[frozenset[int]] | None = None,
     state: Callable[[int], int] | None = None,
+    resumed: Callable[[int], ResumedFrom] | None = None,
 ) -> list[WorkerSpec]:
     """One WorkerSpec per rank of this host, in order of local rank.
 
-    `state`: local rank -> descriptor of its state buffer; None: ranks keep no state.
+    `state`: local rank -> descriptor of its state buffer; None: ranks keep no state. `resumed`: local rank -> where it goes on.
     """
     placement = next(placed for placed in message.placements if placed.host == identity.name)
     shared = _shared(job, identity, scratch, message, placement, prepared)
@@ -176,7 +180,12 @@ def worker_specs(
     if state is None:
         return specs
     return [
-        replace(spec, state=state(spec.local_rank), new_argv=resumable_argv(spec.argv, identity.python))
+        replace(
+            spec,
+            state=state(spec.local_rank),
+            resumed=resumed(spec.local_rank) if resumed is not None else None,
+            new_argv=resumable_argv(spec.argv, identity.python),
+        )
         for spec in specs
     ]
 

@@ -163,6 +163,8 @@ class Coordinator:
     """The file in which events are recorded."""
     state: job_state.JobState
     """The state of the job for `step` of `launch/job/state.py`."""
+    hash_seed: int | None = None
+    """PYTHONHASHSEED of the ranks of a job that goes on from a saved state; None: the job draws one if it needs one."""
     token_source: str = ""
     """Where the token comes from, for people."""
     token_file: Path | None = None
@@ -204,7 +206,9 @@ class Coordinator:
 
     def __post_init__(self) -> None:
         self._peer_files = PeerFiles(self.directory, self.local.identity.name)
-        self._hash_seed = 1 + secrets.randbelow(2**32 - 1) if self.job.resume else None
+        self._hash_seed = self.hash_seed
+        if self._hash_seed is None and self.job.resume:
+            self._hash_seed = 1 + secrets.randbelow(2**32 - 1)
         self.detective = HangMonitor(run=self.run_facts, ask=self._send, record=self.record, hung=self._hung)
         self.tempo_watch = PaceMonitor(self.job, self.detective, self.record, inputs=PaceInputs(self.directory.path))
         self.restarts = RestartMonitor(self.directory.path, self.run_facts.started_ns, self.record)
@@ -279,7 +283,9 @@ class Coordinator:
         """Handle a confirmed hang as --on-hang says: only report it, or end the attempt."""
         if self.job.on_hang != "report":
             text = f"stopped on a confirmed hang: {confirmation.reason}"
-            self.feed(job_state.Hung(_now(), text, restart=self.job.on_hang == "restart"))
+            resume = self.job.on_hang == "resume"
+            restart = resume or self.job.on_hang == "restart"
+            self.feed(job_state.Hung(_now(), text, restart=restart, resume=resume, ranks=confirmation.ranks))
 
     # ------------------------------------------------------------------------------------------------------- actions
 

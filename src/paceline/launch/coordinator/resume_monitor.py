@@ -46,6 +46,8 @@ class ResumeMonitor:
         if self._missing:
             return
         cause = resume.cause
+        if cause is None:
+            return
         died_ns = cause.time_ns - self.offset_ns(cause.host)
         self.record(
             RESUMED,
@@ -53,7 +55,8 @@ class ResumeMonitor:
             step=resume.step,
             rank=cause.rank,
             host=cause.host,
-            signal=signal_name(-cause.code) if cause.code < 0 else None,
+            signal=signal_name(-cause.code) if cause.code < 0 and not resume.hung else None,
+            hung=resume.hung,
             seconds=round(max(0, self._stepped_ns - died_ns) / 1e9, 3),
             steps_again=max(0, resume.step_count - resume.step),
         )

@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from paceline.diagnosis.crash.root_cause import blame_time_ns, by_blame, how_it_ended, is_symptom
@@ -111,6 +111,20 @@ def failed_step(step: int, deaths: int, exits: Sequence[RankExit]) -> Outcome:
     return failed(exits, more=f"{finding.what} (F07)", finding=finding)
 
 
+def hung_step(step: int, times: int, stop: Stop) -> Outcome:
+    """Ranks hung, or were killed, `times` times while `step` was the newest step that all of them had kept; the last time they hung."""
+    finding = Finding(
+        code="F07",
+        severity=Severity.ERROR,
+        what=f"step {step} failed {times} times: it is the script",
+        saw=f"each time a rank hung or was killed before a later step was kept; the last time: {stop.reason}",
+        next="paceline why",
+        more="paceline explain F07",
+    )
+    ended = stopped(stop)
+    return replace(ended, reason=f"{ended.reason}; {finding.what} (F07)", finding=finding)
+
+
 def mismatched(exits: Sequence[RankExit]) -> Outcome:
     """A rank found another state or batch after a resume than the one that was kept, and stopped before it trained on it."""
     ordered = sorted(by_blame(exits), key=lambda exit: not exit.state_mismatch)
@@ -128,6 +142,27 @@ def mismatched(exits: Sequence[RankExit]) -> Outcome:
             saw=f"rank {first.rank} on {first.host} compared them and stopped; nothing was trained on it",
             next=f"paceline logs --rank {first.rank} --stderr",
             more="paceline explain F03",
+        ),
+    )
+
+
+def not_put_back(step: int, exits: Sequence[RankExit]) -> Outcome:
+    """A rank could not put the saved state back, and the job has nothing else to go on from."""
+    ordered = sorted(by_blame(exits), key=lambda exit: not exit.not_put_back)
+    first = ordered[0]
+    return Outcome(
+        exit_code=MISMATCH_CODE,
+        status=Status.FAILED,
+        secondary_status=SecondaryStatus.FAILED,
+        reason=f"the saved state of step {step} could not be put back on rank {first.rank} (F05)",
+        exits=tuple(ordered),
+        finding=Finding(
+            code="F05",
+            severity=Severity.ERROR,
+            what=f"the saved state of step {step} could not be put back",
+            saw=f"rank {first.rank} on {first.host} said why, and ended before it trained; the saved state is unchanged",
+            next=f"paceline logs --rank {first.rank} --stderr",
+            more="paceline explain F05",
         ),
     )
 

@@ -19,11 +19,14 @@ from paceline.launch.job.outcome import (
     failed,
     failed_step,
     host_lost,
+    hung_step,
     mismatched,
     never_arrived,
+    not_put_back,
     stopped,
 )
 from paceline.recording.state_buffer import newest_common
+from paceline.spelling import plural
 
 FIRST_NOTICE_SECONDS = 5.0
 NEXT_NOTICE_SECONDS = 30.0
@@ -37,7 +40,7 @@ MOST_BEGINNINGS = 3
 MOST_RESUMES_AFTER_MEMORY = 1
 # The fields with which every attempt begins, independent of the previous attempt.
 _FRESH: dict[str, Any] = {
-    "exits": (), "idle": frozenset(), "ready": frozenset(), "lost": None, "hung": None, "killed": frozenset(),
+    "exits": (), "idle": frozenset(), "ready": frozenset(), "lost": None, "hung": None, "hung_ranks": (), "killed": frozenset(),
     "out_of_memory": frozenset(), "killing": False, "kept": {}, "step_count": 0,
 }  # fmt: skip
 
@@ -169,6 +172,10 @@ class Hung:
     """The confirmed hang, for people."""
     restart: bool
     """True: the job starts another attempt if restarts are left. False, or no restart left: the job ends."""
+    resume: bool = False
+    """The job goes on at the newest step that all ranks have kept. Where there is none, `restart` says what it does."""
+    ranks: tuple[int, ...] = ()
+    """The ranks that were seen to do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,14 +241,16 @@ class KillRanks:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """What the job goes on from after a rank was killed."""
+    """What the job goes on from after a rank was killed or hung."""
 
     step: int
     """The newest step that all ranks have kept."""
-    cause: RankExit
-    """How the rank ended that was killed first."""
+    cause: RankExit | None
+    """How the rank ended that was killed first, or that hung; None: a job before this one saved the state."""
     step_count: int
     """The greatest number of steps that a rank had made."""
+    hung: bool = False
+    """The rank hung, and was killed for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +316,8 @@ class JobState:
     """Why the job ends; None: no end was requested."""
     hung: str | None = None
     """The confirmed hang that ends the current attempt so that another attempt can start; None: there is none."""
+    hung_ranks: tuple[int, ...] = ()
+    """The ranks that hung in a job that goes on from its kept state after a hang; empty: it does not."""
     waiting_since: float = 0.0
     """When the job began to wait for the hosts of the current attempt."""
     enough_since: float | None = None
@@ -330,20 +341,26 @@ class JobState:
     resume: Resume | None = None
     """What the current attempt goes on from, or the next one while the job waits; None: the start of the script."""
     resume_placements: tuple[Placement, ...] = ()
-    """The hosts that keep the state of `resume`, and their ranks."""
+    """The hosts that keep the state of `resume`, and their ranks; empty: those of the first attempt."""
     keeps_state: bool = True
     """False: an attempt could not put its state back, and no further one keeps any."""
     deaths_at_step: int = 0
-    """How often a rank was killed since the newest step that all ranks have kept was `resume.step`."""
+    """How often a rank was killed or hung since the newest step that all ranks have kept was `resume.step`."""
     beginnings: int = 0
     """How often the job began again although no restart was left, because no state had been kept."""
     resumes_after_memory: int = 0
     """How often the job resumed after a rank that may have been killed for memory."""
 
 
-def begin(job: Job, at: float) -> JobState:
-    """The state before any host has joined."""
-    return JobState(job=job, restarts_left=job.max_restarts, waiting_since=at, next_notice=at + FIRST_NOTICE_SECONDS)
+def begin(job: Job, at: float, saved_step: int | None = None) -> JobState:
+    """The state before any host has joined. `saved_step`: the first attempt goes on from it; None: from the start of the script."""
+    return JobState(
+        job=job,
+        restarts_left=job.max_restarts,
+        waiting_since=at,
+        next_notice=at + FIRST_NOTICE_SECONDS,
+        resume=None if saved_step is None else Resume(saved_step, None, saved_step),
+    )
 
 
 def step(state: JobState, event: Event) -> tuple[JobState, tuple[Action, ...]]:
@@ -389,7 +406,7 @@ def _advance(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
         return state, ()
     placements = _place(state.seats[: state.job.max_hosts])
     # Other hosts, or the same with other ranks, do not have the state.
-    resume = state.resume if placements == state.resume_placements else None
+    resume = state.resume if state.resume_placements in ((), placements) else None
     fresh = replace(state, placements=placements, formed_before=True, resume=resume, **_FRESH)
     # Ranks that wait for a host that still downloads would time out. If there is data to fetch, all ranks start together.
     running = replace(fresh, phase=JobPhase.FETCHING) if state.job.fetches else _running(fresh, at)
@@ -513,7 +530,7 @@ def _when_all_idle(state: JobState, at: float) -> tuple[JobState, tuple[Action, 
     if any(exit.state_mismatch for exit in state.exits):
         return _finish(state, mismatched(state.exits))
     if state.hung is not None:
-        return _restart(state, at)
+        return _after_hang(state, state.hung, at) if state.hung_ranks else _restart(state, at)
     if state.lost is None and all(exit.code == 0 for exit in state.exits):
         unknown = next((p.host for p in state.placements if not _all_ended_well(state, p.host)), None)
         if unknown is None:
@@ -521,11 +538,7 @@ def _when_all_idle(state: JobState, at: float) -> tuple[JobState, tuple[Action, 
         state = replace(state, lost=(unknown, "its agent did not say how its ranks ended"))
     if state.lost is None and _first_was_not_put_back(state):
         return _begin_again(state, at)
-    if (
-        state.lost is None
-        and _first_was_killed(state)
-        and all(state.kept.get(p.host) is not None for p in state.placements)
-    ):
+    if state.lost is None and _first_was_killed(state) and _all_keep(state):
         return _after_kill(state, at)
     if state.restarts_left > 0:
         return _restart(state, at)
@@ -545,18 +558,15 @@ def _all_ended_well(state: JobState, host: str) -> bool:
 def _after_kill(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
     """A rank was killed, and every host keeps state: go on at the newest step that all ranks have, if there is one."""
     cause = by_blame(state.exits)[0]
-    kept = {rank: steps for of_host in state.kept.values() for rank, steps in (of_host or {}).items()}
-    ranks = range(sum(placement.ranks for placement in state.placements))
-    step = newest_common({rank: kept.get(rank, ()) for rank in ranks})
+    step = _newest_kept(state)
     if step is None:
         if state.restarts_left > 0:
             return _restart(state, at)
         if state.beginnings < MOST_BEGINNINGS:
             state = replace(state, beginnings=state.beginnings + 1)
-            return _restart(state, at, costs=0, more="nothing had been kept yet, so nothing is lost")
+            return _restart(state, at, costs=0, more=_without_a_kept_step(state.step_count))
         return _finish(state, failed(state.exits, more=f"no step had been kept, {MOST_BEGINNINGS + 1} times"))
-    repeated = state.resume is not None and step <= state.resume.step
-    deaths = state.deaths_at_step + 1 if repeated else 1
+    deaths = _deaths_at(state, step)
     if deaths >= MOST_DEATHS_AT_STEP:
         return _finish(state, failed_step(step, deaths, state.exits))
     after_memory = state.resumes_after_memory + (cause.rank in state.out_of_memory)
@@ -568,9 +578,50 @@ def _after_kill(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...
     return _restart(state, at, costs=0, resume=Resume(step, cause, max(state.step_count, step)))
 
 
+def _after_hang(state: JobState, hung: str, at: float) -> tuple[JobState, tuple[Action, ...]]:
+    """All ranks were killed because some hung: go on at the newest step that all ranks have kept, if there is one."""
+    step = _newest_kept(state) if _all_keep(state) else None
+    ended = Stop(StopKind.HANG, "SIGKILL", hung)
+    if step is None:
+        return _restart(state, at) if state.restarts_left > 0 else _finish(state, stopped(ended))
+    deaths = _deaths_at(state, step)
+    if deaths >= MOST_DEATHS_AT_STEP:
+        return _finish(state, hung_step(step, deaths, ended))
+    ordered = sorted(by_blame(state.exits), key=lambda exit: exit.rank not in state.hung_ranks)
+    resume = Resume(step, ordered[0], max(state.step_count, step), hung=True)
+    return _restart(replace(state, deaths_at_step=deaths), at, costs=0, resume=resume)
+
+
+def _all_keep(state: JobState) -> bool:
+    """Whether every host keeps the state of its ranks."""
+    return all(state.kept.get(placement.host) is not None for placement in state.placements)
+
+
+def _newest_kept(state: JobState) -> int | None:
+    """The newest step that all ranks have kept; None: there is none."""
+    kept = {rank: steps for of_host in state.kept.values() for rank, steps in (of_host or {}).items()}
+    ranks = range(sum(placement.ranks for placement in state.placements))
+    return newest_common({rank: kept.get(rank, ()) for rank in ranks})
+
+
+def _deaths_at(state: JobState, step: int) -> int:
+    """How often ranks were killed or hung, this time included, since `step` was the newest step that all have kept."""
+    repeated = state.resume is not None and step <= state.resume.step
+    return state.deaths_at_step + 1 if repeated else 1
+
+
+def _without_a_kept_step(step_count: int) -> str:
+    if not step_count:
+        return "nothing had been kept yet, so nothing is lost"
+    return f"no step is kept that all ranks can go on from: {step_count} {plural(step_count, 'step')} made again"
+
+
 def _begin_again(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
     """The kept state cannot be put back: begin as if none had been kept, and keep no more."""
     assert state.resume is not None
+    if state.resume.cause is None:
+        # Who names a saved state does not want to train from the start.
+        return _finish(state, not_put_back(state.resume.step, state.exits))
     reason = (
         f"the state of step {state.resume.step} could not be put back: the job begins again from the beginning, "
         "and keeps no more state (F05)"
@@ -621,6 +672,10 @@ def _stop_asked(state: JobState, event: StopRequested) -> tuple[JobState, tuple[
 def _hung(state: JobState, event: Hung) -> tuple[JobState, tuple[Action, ...]]:
     if state.phase is not JobPhase.RUNNING:
         return state, ()
+    if event.resume and state.job.resume and state.keeps_state:
+        # The state is outside of the ranks, so there is nothing for which a grace would be given.
+        state = replace(state, hung=event.reason, hung_ranks=event.ranks, phase=JobPhase.STOPPING, killing=True)
+        return state, (KillRanks(event.reason, at_once=True),)
     if event.restart and state.restarts_left > 0:
         state = replace(state, hung=event.reason)
     else:

@@ -5,8 +5,9 @@ loops.py             the loops of the script, and how far each is
 loaders.py           the positions of data loaders' iterators, and the random numbers of their workers
 frames.py            the user's frames and modules, and the variables that are kept
 liveness.py          which variables may still be read
-insert.py            puts `loop` around what each `for` of the user's files runs over
+insert.py            puts `loop`, `before_while` and `again` into the heads of the loops of the user's files
 object_graph.py      objects as plain data, and back into the objects of a new process; kinds.py lists the kinds of objects
+shared_memory.py     which tensors share memory
 buckets.py           the order in which DistributedDataParallel adds gradients
 random_state.py      the global generators of random numbers
 batches.py           a checksum of the next batch
@@ -39,12 +40,19 @@ def begin(torch: Any = None) -> None:
     number = os.environ.pop(VARIABLE, "")
     if not number.isdigit():
         return
-    from .session import ResumeSession
+    from ...recording.state_buffer import is_buffer
 
     descriptor = int(number)
+    if not is_buffer(descriptor):
+        # The script has closed it before it imported torch. The agent sees that this rank keeps nothing.
+        return
+    from .session import ResumeSession
+
     fcntl.fcntl(descriptor, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
     _session = ResumeSession(descriptor)
     builtins.__paceline_loop__ = loop  # type: ignore[attr-defined]
+    builtins.__paceline_while__ = before_while  # type: ignore[attr-defined]
+    builtins.__paceline_again__ = again  # type: ignore[attr-defined]
     builtins.__paceline_extra__ = []  # type: ignore[attr-defined]
     _session.begin()
 
@@ -57,3 +65,20 @@ def loop(line: int, source: Iterable[Any], frame: FrameType | None = None) -> It
     if _session is None or not _session.follows():
         return source
     return _session.loops.follow(line, source, frame or sys._getframe(1))
+
+
+def before_while(line: int, last_line: int) -> None:
+    """The script comes to a `while` of the user, whose body ends at `last_line`."""
+    if sys.modules["torch"].compiler.is_compiling():
+        return
+    if _session is not None and _session.follows():
+        _session.loops.come_to_while(line, last_line, sys._getframe(1))
+
+
+def again(line: int) -> bool:
+    """A `while` of the user is about to look whether it goes on. True."""
+    if sys.modules["torch"].compiler.is_compiling():
+        return True
+    if _session is not None and _session.loops.whiles and _session.follows():
+        _session.loops.go_on_in_while(line, sys._getframe(1))
+    return True

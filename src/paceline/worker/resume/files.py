@@ -2,7 +2,8 @@
 
 At each kept state the size of every file is noted that the script has opened for writing. In a new process these files are cut to that
 size, because the steps after it are made again. Until the state is put back the script only repeats its beginning: what it writes to these
-files is there already, so it goes nowhere; a directory that it makes may exist; a file that it removes stays.
+files is there already, so it goes nowhere; a directory that it makes may exist; a file or directory of the script that it removes or
+renames stays. In a step that is made again a file may be removed already, and a directory made already.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import weakref
 from typing import Any
 
 from ..no_compile import passed_over_by_warnings
-from .object_graph import CannotKeep
+from .object_graph import CannotKeep, CannotPutBack
 
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
 _MOST_FILES = 256
@@ -32,6 +33,8 @@ class Files:
         # Path -> the file objects that write to it; in the order in which they were opened.
         self._written: dict[str, list[weakref.ref[Any]]] = {}
         self._directories: list[str] = []
+        # The ones of them that this process has made.
+        self._made: set[str] = set()
         self._removed: str | None = None
         # Of a saved state, until it is put back: path -> size, directories that the script had made.
         self._sizes: dict[str, int] = {}
@@ -50,8 +53,9 @@ class Files:
         if self._removed is not None:
             raise CannotKeep(f"the script removes `{self._removed}`, and would remove it again after a restart")
         sizes = []
-        for path, writers in self._written.items():
-            for writer in writers:
+        # Threads of the script open files too.
+        for path, writers in list(self._written.items()):
+            for writer in list(writers):
                 file = writer()
                 if file is not None and not file.closed:
                     _flush(file, path)
@@ -98,12 +102,13 @@ class Files:
             if not _WRITING.intersection(mode) or not files._is_the_scripts(file, sys._getframe(1).f_code.co_filename):
                 return opens(file, mode, *args, **kwargs)
             path = os.path.abspath(os.fsdecode(file))
-            if files._repeating and path in files._sizes and "+" not in mode and "opener" not in kwargs:
-                made = opens(
-                    file, mode, *args, **kwargs, opener=lambda *_: os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-                )
+            if files._repeating and path in files._sizes and "r" not in mode and "opener" not in kwargs:
+                nowhere = _access(mode) | os.O_CLOEXEC
+                made = opens(file, mode, *args, **kwargs, opener=lambda *_: os.open(os.devnull, nowhere))
                 files._to_join.append((weakref.ref(made), path))
             else:
+                if "x" in mode and files._session.makes_steps_again():
+                    mode = mode.replace("x", "w")
                 made = opens(file, mode, *args, **kwargs)
             files._note(path, made)
             return made
@@ -113,9 +118,12 @@ class Files:
             (os, "mkdir", self._makes),
             (os, "remove", self._removes),
             (os, "unlink", self._removes),
+            (os, "rmdir", self._removes_directory),
             (shutil, "rmtree", self._removes_tree),
         ):
             self._replace(module, name, decide)
+        for name in ("rename", "replace"):
+            self._replace_renaming(name)
 
     def _replace(self, module: Any, name: str, decide: Any) -> None:
         own = getattr(module, name)
@@ -131,29 +139,68 @@ class Files:
 
         setattr(module, name, passed_over_by_warnings(replaced))
 
+    def _replace_renaming(self, name: str) -> None:
+        own = getattr(os, name)
+
+        @functools.wraps(own)
+        def replaced(source: Any, target: Any, **kwargs: Any) -> Any:
+            named = all(isinstance(path, str | os.PathLike) for path in (source, target))
+            if not named or kwargs or not self._session.follows():
+                return own(source, target, **kwargs)
+            return self._rename(own, *(os.path.abspath(os.fsdecode(path)) for path in (source, target)))
+
+        setattr(os, name, passed_over_by_warnings(replaced))
+
+    def _rename(self, own: Any, source: str, target: str) -> None:
+        if self._repeating and self._is_kept(source):
+            return
+        if self._repeating and target in self._sizes:
+            os.remove(source)
+            return
+        own(source, target)
+        if source in self._written:
+            self._written[target] = self._written.pop(source)
+
     def _makes(self, path: str) -> bool:
-        if self._repeating and path in self._made_before and os.path.isdir(path):
+        if os.path.isdir(path) and (
+            self._session.makes_steps_again() or (self._repeating and path in self._made_before)
+        ):
             return True
         if not os.path.exists(path) and not path.startswith(_NOT_THE_SCRIPTS) and len(self._directories) < _MOST_FILES:
             self._directories.append(path)
+            self._made.add(path)
         return False
 
     def _removes(self, path: str) -> bool:
-        if self._repeating and path in self._sizes:
+        if (self._repeating and path in self._sizes) or self._is_removed_already(path):
             return True
         self._written.pop(path, None)
         return False
 
-    def _removes_tree(self, path: str) -> bool:
+    def _removes_directory(self, path: str) -> bool:
+        return (self._repeating and self._is_kept(path)) or self._is_removed_already(path)
+
+    def _is_removed_already(self, path: str) -> bool:
+        return self._session.makes_steps_again() and not os.path.lexists(path)
+
+    def _is_kept(self, path: str) -> bool:
+        """Whether the kept state knows this file, or this directory, or something in it."""
         inside = path + os.sep
-        made_here = path in self._directories and not self._repeating
-        if (
-            os.path.isdir(path)
-            and not made_here
-            and not path.startswith(_temporary())
-            and not self._session.is_training()
-        ):
+        known = (*self._sizes, *self._made_before)
+        return any(one == path or one.startswith(inside) for one in known)
+
+    def _removes_tree(self, path: str) -> bool:
+        if (self._repeating and self._is_kept(path)) or self._is_removed_already(path):
+            return True
+        is_of_before = os.path.isdir(path) and path not in self._made and not path.startswith(_temporary())
+        if is_of_before and self._repeating:
+            # Steps have been made since: what is in there may be theirs.
+            self._session.cannot_put_back(
+                CannotPutBack(f"the script removes `{path}`, which it did not remove when the job began")
+            )
+        if is_of_before and not self._session.is_training():
             self._removed = path
+        inside = path + os.sep
         for written in [one for one in self._written if one.startswith(inside)]:
             del self._written[written]
         return False
@@ -166,7 +213,7 @@ class Files:
             del self._written[next(iter(self._written))]
 
     def _is_the_scripts(self, file: Any, caller: str) -> bool:
-        if not isinstance(file, str | os.PathLike) or caller.startswith(_OURS) or not self._session.follows():
+        if not isinstance(file, str | os.PathLike) or caller.startswith(_OURS) or not self._session.is_of_rank():
             return False
         return not os.path.abspath(os.fsdecode(file)).startswith(_NOT_THE_SCRIPTS)
 
@@ -186,7 +233,11 @@ def _flush(file: Any, path: str) -> None:
 
 
 def _flags(mode: str) -> int:
-    return os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_APPEND if "a" in mode else 0)
+    return _access(mode) | os.O_CREAT | os.O_CLOEXEC | (os.O_APPEND if "a" in mode else 0)
+
+
+def _access(mode: str) -> int:
+    return os.O_RDWR if "+" in mode else os.O_WRONLY
 
 
 def _temporary() -> str:

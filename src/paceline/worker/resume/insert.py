@@ -1,4 +1,4 @@
-"""Puts a call around what the `for` loops of the user's own files run over, when these files are compiled. No file is changed.
+"""Puts calls into the heads of the loops of the user's own files, when these files are compiled. No file is changed.
 
 The main script is compiled by `run_script.py`, other files by the import system: `watch_imports` lets their loader compile the changed
 tree. Such code is never read from or written to `__pycache__`, because other processes would find it there.
@@ -11,14 +11,18 @@ import os
 import sys
 import threading
 import warnings
+import zlib
 from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import cache_from_source
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-from ...loops_in_source import CALL, decoded, put_calls
+from ...loops_in_source import AGAIN, CALL, WHILE, decoded, put_calls
 from ..error_file import is_users
+
+# File of the user -> checksum of the source that this process has compiled. The file on the disk may be another one by now.
+compiled: dict[str, int] = {}
 
 
 def transform(source: bytes | str, path: str) -> CodeType:
@@ -33,12 +37,15 @@ def transform(source: bytes | str, path: str) -> CodeType:
 def _tree(source: bytes | str, path: str) -> tuple[ast.Module, bool]:
     """The syntax tree with the calls, and whether there are any."""
     tree = ast.parse(source, path)
+    compiled[path] = zlib.crc32(source.encode(errors="surrogatepass") if isinstance(source, str) else source)
     return tree, put_calls(tree, decoded(source))
 
 
 def _compile(source: ast.Module | bytes, path: str) -> CodeType:
     if not hasattr(builtins, CALL):
         setattr(builtins, CALL, _same)
+        setattr(builtins, WHILE, _nothing)
+        setattr(builtins, AGAIN, _true)
     return compile(source, path, "exec", dont_inherit=True)
 
 
@@ -51,6 +58,15 @@ def watch_imports() -> None:
 def _same(line: int, source: Iterable[Any], frame: FrameType | None = None) -> Iterable[Any]:
     """The call where no session has begun."""
     return source
+
+
+def _nothing(line: int, last_line: int) -> None:
+    """The call before a `while` where no session has begun."""
+
+
+def _true(line: int) -> bool:
+    """The call in a `while` where no session has begun."""
+    return True
 
 
 class _Finder:

@@ -19,6 +19,9 @@ _DECIDE_NOTHING = (
     "pandas", "pyarrow", "prometheus_client", "psutil",
 )  # fmt: skip
 
+# Their threads hold what the script has given them, which would be lost with the process.
+_WRITERS = ("torch.utils.tensorboard", "tensorboardX")
+
 
 class StatefulKind(ObjectKind):
     """An object with state_dict and load_state_dict. Payload: the state_dict."""
@@ -41,13 +44,15 @@ class StatefulKind(ObjectKind):
 
 
 class LibraryKind(ObjectKind):
-    """Any other object of a library. It is left alone."""
+    """Any other object of a library. It is left alone; a writer of events writes out what it holds."""
 
     code = "library"
 
     def keep(self, capture: Capture, thing: Any) -> Any:
         if not type(thing).__module__.startswith(_DECIDE_NOTHING):
             capture.context.libraries.compare(thing, capture.place)
+        if type(thing).__name__ == "SummaryWriter" and type(thing).__module__.startswith(_WRITERS):
+            thing.flush()
         return LEFT
 
     def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:

@@ -1,9 +1,14 @@
-"""The loops of the script that are being run, and how far each is. `loop` stands around what a `for` of the user runs over."""
+"""The loops of the script that are being run, and how far each is.
+
+A `for` tells its items and its end. A `while` tells only that the script comes to it and that it looks whether it goes on; that it has
+ended is seen by where its frame is.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from time import monotonic_ns
 from types import CodeType, FrameType
 from typing import Any
@@ -16,6 +21,7 @@ Place = tuple[str, str, int]
 # A loop at which no step was ever made is no longer followed after it came to its end so often.
 _TIMES_WITHOUT_STEP = 3
 _LONG_ITEM_NS = 1_000_000
+_MAY_WAIT = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 
 class Loop:
@@ -26,7 +32,9 @@ class Loop:
         "code",
         "entered",
         "frame_id",
+        "goal",
         "item",
+        "last_line",
         "made",
         "ordinal",
         "place",
@@ -34,18 +42,26 @@ class Loop:
         "stepped",
         "steps_here",
         "taken",
+        "taken_ns",
     )
 
-    def __init__(self, place: Place, frame: FrameType, ordinal: int, began_with: Any) -> None:
+    def __init__(
+        self, place: Place, frame: FrameType, ordinal: int, began_with: Any = None, last_line: int = 0
+    ) -> None:
         self.place = place
         self.code = frame.f_code
         # The frame itself would keep the script's objects alive.
         self.frame_id = id(frame)
+        # Of a `while`: the last line of its body.
+        self.last_line = last_line
         # How often the place was reached before, since the loop around it took its item.
         self.ordinal = ordinal
         # Of a range: its start, stop and step.
         self.began_with = began_with
         self.taken = 0
+        self.taken_ns = 0
+        # Of a `while`: its cursor of the saved state, until it is there.
+        self.goal: tuple[Any, ...] | None = None
         # The item at which it is, if that is a plain value.
         self.item: Any = None
         # Random numbers right after it took its item.
@@ -56,6 +72,25 @@ class Loop:
         # Since it took its item: how often each place was reached, how many iterators of loaders were made.
         self.entered: dict[Place, int] = {}
         self.made = 0
+
+    def take(self) -> None:
+        """It goes on with its next item."""
+        self.taken += 1
+        if self.entered:
+            self.entered.clear()
+        self.made = 0
+        if not self.steps_here:
+            # Taking them costs more than a short item.
+            now_ns = monotonic_ns()
+            if self.taken == 1 or now_ns - self.taken_ns > _LONG_ITEM_NS:
+                self.random = random_state.kept()
+            self.taken_ns = now_ns
+
+    def is_around(self, frame: FrameType | None) -> bool:
+        """Whether it is being run in this frame, which has its id."""
+        if frame is None or not self.last_line:
+            return frame is not None
+        return frame.f_code is self.code and self.place[2] <= (frame.f_lineno or 0) <= self.last_line
 
     def cursor(self) -> tuple[Any, ...]:
         """Where it is, as plain values."""
@@ -68,9 +103,13 @@ class RunningLoops:
     def __init__(self, session: Any) -> None:
         self._session = session
         self.running: list[Loop] = []
+        # Those of them that are a `while`: by the id of their frame, and their line.
+        self.whiles: dict[tuple[int, int], Loop] = {}
         # Of the script outside of all loops: as in a Loop.
         self._entered: dict[Place, int] = {}
         self._made = 0
+        # Whether the loops around the steps have been told of them: not since a loop was reached.
+        self.is_noted = False
         # Cursors of the saved state that have not been reached yet.
         self.ahead: list[tuple[Any, ...]] = []
         self._reached: list[Loop] = []
@@ -79,29 +118,54 @@ class RunningLoops:
 
     def follow(self, line: int, source: Iterable[Any], frame: FrameType) -> Iterable[Any]:
         """The items of `source`, followed; `source` itself if this loop has no steps."""
-        if self._idle and self._idle.get(frame.f_code, {}).get(line, 0) >= _TIMES_WITHOUT_STEP and not self.ahead:
+        if self._has_no_steps(line, frame):
             return source
-        chain = self.around(frame)
-        entered = chain[-1].entered if chain else self._entered
-        place = (frame.f_code.co_filename, frame.f_code.co_qualname, line)
-        ordinal = entered[place] = entered.get(place, -1) + 1
         began_with = (source.start, source.stop, source.step) if type(source) is range else None
-        loop = Loop(place, frame, ordinal, began_with)
-        cursor = self._cursor_of(loop, chain)
+        loop, cursor = self._reach(line, frame, began_with)
         if cursor is not None and cursor[4] is not None:
             # The script may have begun elsewhere, at a checkpoint of its own.
             source, loop.began_with = range(*cursor[4]), cursor[4]
         return self._items(loop, iter(source), cursor)
 
+    def come_to_while(self, line: int, last_line: int, frame: FrameType) -> None:
+        """The script comes to a `while`."""
+        here = _frames_by_id(frame)
+        for key, old in list(self.whiles.items()):
+            # One that was left by a break, a return or an exception.
+            if key == (id(frame), line) or (old.frame_id not in here and not old.code.co_flags & _MAY_WAIT):
+                self.running.remove(self.whiles.pop(key))
+        if self._has_no_steps(line, frame):
+            return
+        loop, goal = self._reach(line, frame, None, last_line)
+        loop.goal = goal
+        self.running.append(loop)
+        self.whiles[id(frame), line] = loop
+        self._note_idle(loop)
+
+    def go_on_in_while(self, line: int, frame: FrameType) -> None:
+        """A `while` is about to look whether it goes on."""
+        loop = self.whiles.get((id(frame), line))
+        if loop is None or loop.code is not frame.f_code:
+            return
+        if loop.goal is not None:
+            (_, _, loop.taken, _, _, loop.random), loop.goal = loop.goal, None
+            loop.stepped = True
+            if self.ahead or not self._session.head_is_loop:
+                if loop.random is not None:
+                    random_state.put_back(loop.random)
+                return
+            loop.steps_here = True
+            self._session.put_back(frame)
+        elif self._session.stepped:
+            self._session.before_item(loop, frame)
+        loop.take()
+
     def around(self, frame: FrameType | None) -> list[Loop]:
         """The running loops around a frame, the outermost first."""
         if not self.running:
             return []
-        frames = set()
-        while frame is not None:
-            frames.add(id(frame))
-            frame = frame.f_back
-        return [loop for loop in self.running if loop.frame_id in frames]
+        frames = _frames_by_id(frame)
+        return [loop for loop in self.running if loop.is_around(frames.get(loop.frame_id))]
 
     def key_of_iterator(self, frame: FrameType | None) -> tuple[int, int]:
         """Names an iterator of a loader that is made now: how many loops are around, and the how many-th it is since the innermost took
@@ -115,6 +179,7 @@ class RunningLoops:
 
     def step_made(self, frame: FrameType | None) -> None:
         """An optimizer stepped below this frame."""
+        self.is_noted = True
         chain = self.around(frame)
         for loop in chain:
             loop.stepped = True
@@ -133,7 +198,6 @@ class RunningLoops:
 
     def _items(self, loop: Loop, iterator: Iterator[Any], cursor: tuple[Any, ...] | None) -> Iterator[Any]:
         session = self._session
-        taken_ns = 0
         self.running.append(loop)
         try:
             if cursor is not None:
@@ -147,28 +211,40 @@ class RunningLoops:
                     item = next(iterator)
                 except StopIteration:
                     break
-                loop.taken += 1
-                if loop.entered:
-                    loop.entered.clear()
-                loop.made = 0
+                loop.take()
                 if type(item) in PLAIN_TYPES:
                     loop.item = item
-                if not loop.steps_here:
-                    # Taking them costs more than a short item.
-                    now_ns = monotonic_ns()
-                    if loop.taken == 1 or now_ns - taken_ns > _LONG_ITEM_NS:
-                        loop.random = random_state.kept()
-                    taken_ns = now_ns
                 if session.batch_is_due:
                     session.take_batch(item)
                 yield item
             if not loop.stepped:
-                idle = self._idle.setdefault(loop.code, {})
-                idle[loop.place[2]] = idle.get(loop.place[2], 0) + 1
+                self._note_idle(loop)
         except CannotPutBack as error:
             session.cannot_put_back(error)
         finally:
             self.running.remove(loop)
+
+    def _reach(
+        self, line: int, frame: FrameType, began_with: Any, last_line: int = 0
+    ) -> tuple[Loop, tuple[Any, ...] | None]:
+        """A loop that the script comes to, and its cursor if it is one that must be reached again."""
+        chain = self.around(frame)
+        entered = chain[-1].entered if chain else self._entered
+        place = (frame.f_code.co_filename, frame.f_code.co_qualname, line)
+        ordinal = entered[place] = entered.get(place, -1) + 1
+        loop = Loop(place, frame, ordinal, began_with, last_line)
+        self.is_noted = False
+        return loop, self._cursor_of(loop, chain)
+
+    def _has_no_steps(self, line: int, frame: FrameType) -> bool:
+        """Whether this loop came to its end without a step so often that it is no longer followed."""
+        if not self._idle or self.ahead:
+            return False
+        return self._idle.get(frame.f_code, {}).get(line, 0) >= _TIMES_WITHOUT_STEP
+
+    def _note_idle(self, loop: Loop) -> None:
+        idle = self._idle.setdefault(loop.code, {})
+        idle[loop.place[2]] = idle.get(loop.place[2], 0) + 1
 
     def _cursor_of(self, loop: Loop, chain: list[Loop]) -> tuple[Any, ...] | None:
         if not self.ahead or chain != self._reached:
@@ -209,6 +285,15 @@ class RunningLoops:
         if random is not None:
             random_state.put_back(random)
         return last
+
+
+def _frames_by_id(frame: FrameType | None) -> dict[int, FrameType]:
+    """This frame and those around it."""
+    found = {}
+    while frame is not None:
+        found[id(frame)] = frame
+        frame = frame.f_back
+    return found
 
 
 _NOTHING: Any = object()

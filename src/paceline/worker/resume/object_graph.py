@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .shared_memory import Placed
+
 Value = Any
 Node = tuple[str, Any]
 LEFT: Value = ()
@@ -53,12 +55,14 @@ class Capture:
     `tensors`: what must be copied, in the order in which nodes refer to them; `described`: dtype and shape of each.
     """
 
-    __slots__ = ("_held", "_kinds", "_numbers", "context", "described", "nodes", "place", "tensors")
+    __slots__ = ("_held", "_kinds", "_numbers", "context", "described", "nodes", "place", "storages", "tensors")
 
     def __init__(self, context: Any) -> None:
         self.nodes: list[Node | None] = []
         self.tensors: list[Any] = []
         self.described: list[tuple[str, tuple[int, ...]]] = []
+        # Address of a storage -> the number of the first tensor in it.
+        self.storages: dict[int, int] = {}
         self.context = context
         # The variable that is being walked, for messages.
         self.place = ""
@@ -117,7 +121,7 @@ class Capture:
 class Restore:
     """Puts nodes back. The caller copies the tensors afterwards, all at once."""
 
-    __slots__ = ("_kinds", "_made", "context", "copies", "nodes", "place")
+    __slots__ = ("_kinds", "_made", "_taken", "context", "copies", "nodes", "place", "placed")
 
     def __init__(self, nodes: list[Node | None], context: Any) -> None:
         self.nodes = nodes
@@ -125,7 +129,11 @@ class Restore:
         self.place = ""
         # (tensor of this process, number of the kept tensor)
         self.copies: list[tuple[Any, int]] = []
+        # Where each of these tensors was in its memory.
+        self.placed: list[Placed] = []
         self._made: dict[int, Any] = {}
+        # By id, every object that a node has become. They are held, so that an id stays theirs.
+        self._taken: dict[int, Any] = {}
         self._kinds = context.kinds_by_code
 
     def thing(self, value: Value, live: Any = MISSING) -> Any:
@@ -144,8 +152,9 @@ class Restore:
                 raise CannotPutBack(f"`{self.place}` was made in the training loop, and cannot be made again here")
             return live
         code, payload = node
-        made = self._kinds[code].put(self, number, payload, live)
-        self._made[number] = made
+        # Two objects that were one at the script's beginning are two again.
+        made = self._kinds[code].put(self, number, payload, MISSING if id(live) in self._taken else live)
+        self.bind(number, made)
         return made
 
     def made(self) -> list[Any]:
@@ -155,11 +164,30 @@ class Restore:
     def bind(self, number: int, made: Any) -> None:
         """Say which object a node is before its parts are put back, which may refer to it."""
         self._made[number] = made
+        self._taken[id(made)] = made
 
     def variables(self, kept: dict[str, Value], space: dict[str, Any]) -> dict[str, Any]:
-        """The variables as they were. `space`: as they are in this process."""
-        found: dict[str, Any] = {}
+        """The variables as they were. `space`: as they are in this process.
+
+        A name may be of another object than at the script's beginning: `state = following`. What only one name leads to is put back first.
+        """
+        lives: dict[Value, list[Any]] = {}
         for name, value in kept.items():
-            self.place = name
-            found[name] = self.thing(value, space.get(name, MISSING))
-        return found
+            if type(value) is tuple:
+                lives.setdefault(value, []).append(space.get(name, MISSING))
+        found: dict[str, Any] = {}
+        for name in sorted(kept, key=lambda name: self._is_late(kept[name], lives)):
+            self.place, value = name, kept[name]
+            live = space.get(name, MISSING)
+            if value and type(value) is tuple and id(live) in self._taken:
+                live = next((one for one in lives[value] if id(one) not in self._taken), live)
+            found[name] = self.thing(value, live)
+        return {name: found[name] for name in kept}
+
+    def _is_late(self, value: Value, lives: dict[Value, list[Any]]) -> tuple[bool, int]:
+        """What a place in the order of putting back is sorted by: models in a wrapper first, which holds on to what it has wrapped."""
+        if type(value) is not tuple or not value:
+            return True, 0
+        node = self.nodes[value[0]]
+        is_wrapped = node is not None and node[0] == "module" and "torch.nn.parallel." in node[1][0]
+        return not is_wrapped, len({id(one) for one in lives[value]})

@@ -66,8 +66,7 @@ class InstanceKind(ObjectKind):
         before = _attributes_of(live)
         for name in before.keys() - kept.keys():
             object.__delattr__(live, name)
-        for name, value in kept.items():
-            made = restore.thing(value, before.get(name, MISSING))
+        for name, made in restore.variables(kept, before).items():
             # A frozen dataclass refuses the ordinary way.
             if name not in before or before[name] is not made:
                 object.__setattr__(live, name, made)

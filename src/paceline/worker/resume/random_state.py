@@ -12,7 +12,7 @@ def kept() -> bytes:
     """The states of the global generators."""
     torch = sys.modules["torch"]
     cuda = None
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():
         cuda = tuple(of_tensor(state) for state in torch.cuda.get_rng_state_all())
     numpy = sys.modules.get("numpy.random")
     states = of_tensor(torch.get_rng_state()), random.getstate(), None if numpy is None else of_numpy(numpy), cuda

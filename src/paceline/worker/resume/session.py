@@ -23,30 +23,31 @@ import weakref
 from types import FrameType
 from typing import Any, NoReturn
 
-from ...recording.state_buffer import Keeping, StateCell
+from ...recording.state_buffer import DOCUMENT, Keeping, StateCell
 from ..no_compile import left_alone_by_compile, passed_over_by_warnings
 from ..rank_recorder import this_rank
-from . import frames, random_state
+from . import devices, frames, random_state
 from .batches import checksum
 from .buckets import Buckets
 from .files import Files
 from .frequency import Frequency
+from .insert import compiled
 from .kinds import Context
 from .loaders import Loaders
 from .loops import Loop, RunningLoops
 from .object_graph import CannotKeep, CannotPutBack, Capture, Restore
+from .output_marks import OutputMarks
+from .shared_memory import fill, put_in_place
 from .slots import NoRoom, StateSlots
 from .tensors import dtype_of
 
 _TOPIC = "resume"
 # What ends a job whose state cannot be put back; the agent knows the reason by StateCell.KEEPING.
 EXIT_CODE = 205
+# The frames and the bytecode of another Python may be other ones.
+_TRIED_PYTHONS = ((3, 11), (3, 13))
 # Without a head after so many steps there is no loop that can be followed.
 _STEPS_WITHOUT_HEAD = 20
-_DOCUMENT = (
-    "cursors", "head_is_loop", "head_line", "frames", "modules", "others", "loaders", "buckets", "random", "gradients", "began",
-    "nodes", "described", "files", "extra",
-)  # fmt: skip
 
 
 class ResumeSession:
@@ -61,8 +62,12 @@ class ResumeSession:
         self.loaders = Loaders(self)
         self.buckets = Buckets()
         self.files = Files(self)
+        self._marks = OutputMarks()
         self.context = Context(self.loaders)
         self._modules = frames.UsersModules()
+        self._every_before = self._cells[StateCell.EVERY]
+        # The last step that the processes before may have made; 0: this is not a restart.
+        self._again_until = 0
         self._frequency = Frequency(self._cells, self._notice)
         # An optimizer has stepped since the last head.
         self.stepped = False
@@ -89,15 +94,19 @@ class ResumeSession:
     def begin(self) -> None:
         """Watch torch, which has been imported, and prepare to go on from a kept state if there is one to go on from."""
         self._cells[StateCell.PID] = self._pid
+        if sys.version_info[:2] not in _TRIED_PYTHONS:
+            self.refuse("F13", "resume has never been tried with Python {}.{}".format(*sys.version_info))
+            return
         step = self._cells[StateCell.RESUME_STEP]
         slot = self.slots.header.slot_of(step) if step else None
         if step:
             plain = self.slots.header.plain(slot) if slot is not None else None
             if plain is None:
-                self.cannot_put_back(CannotPutBack(f"the kept state of step {step} is damaged (F04)"))
-            self._plan = dict(zip(_DOCUMENT, marshal.loads(plain), strict=True))
+                self._cannot_begin(CannotPutBack(f"the kept state of step {step} is damaged (F04)"))
+            self._plan = dict(zip(DOCUMENT, marshal.loads(plain), strict=True))
             self._plan["slot"] = slot
             self._heads = step
+            self._again_until = step + max(1, self._every_before)
             self.head_is_loop = self._plan["head_is_loop"]
             self.loops.ahead = list(self._plan["cursors"])
             self.loaders.expect(self._plan["loaders"])
@@ -105,6 +114,11 @@ class ResumeSession:
             self.files.expect(self._plan["files"])
             self._began = marshal.loads(self._plan["began"])
             atexit.register(self._was_put_back)
+            try:
+                self._require_same_sources(self._plan)
+            except CannotPutBack as error:
+                # Before the script has written anything.
+                self._cannot_begin(error)
         self._begin_with_random_numbers()
         self._patch()
 
@@ -116,6 +130,14 @@ class ResumeSession:
     def follows(self) -> bool:
         """Whether loops and loaders are followed in this process and thread."""
         return self._is_on and os.getpid() == self._pid and threading.get_ident() == self._thread
+
+    def is_of_rank(self) -> bool:
+        """Whether this is the rank's own process, in any of its threads, and its state is kept."""
+        return self._is_on and os.getpid() == self._pid
+
+    def makes_steps_again(self) -> bool:
+        """Whether this step may have been made before the last restart, as far as the processes of that time came."""
+        return self._again_until > 0 and self._plan is None and self._heads <= self._again_until
 
     def is_training(self) -> bool:
         """Whether a step has been made."""
@@ -166,7 +188,8 @@ class ResumeSession:
                 place = frames.users_place(sys._getframe(1))
                 self.refuse("F11", f"no loop of your own files is around the optimizer's step ({place})")
                 return
-        if not self.stepped:
+        # A loop may have been left by a break after its last step.
+        if not self.stepped or not self.loops.is_noted:
             self.stepped = True
             self.loops.step_made(sys._getframe(1))
 
@@ -195,6 +218,9 @@ class ResumeSession:
         try:
             if not self._frequency.is_due(self._heads, began_ns) or not self.buckets.are_settled():
                 return
+            if devices.wait():
+                # The rest of the step is no cost of keeping its state.
+                began_ns = time.monotonic_ns()
             self._keep(frame, is_loop)
         except (CannotKeep, NoRoom) as error:
             self.refuse("F08" if isinstance(error, NoRoom) else "F13", str(error))
@@ -238,8 +264,12 @@ class ResumeSession:
             capture.described,
             self.files.kept(),
             extra,
+            (sys.version.split()[0], str(sys.modules["torch"].__version__)),
+            compiled,
         )
+        self._marks.flush()
         self._slot = self.slots.write(self._heads, capture.tensors, capture.described, marshal.dumps(document))
+        self._marks.kept(self._heads)
         self._cells[StateCell.KEEPING] = Keeping.KEPT
         self.batch_is_due = True
 
@@ -334,12 +364,15 @@ class ResumeSession:
             self.cannot_put_back(error)
         except Exception as error:
             self.cannot_put_back(CannotPutBack(f"{type(error).__name__}: {error}"))
+        self._marks.flush()
+        self._marks.put_back(self._heads)
         self._cells[StateCell.STEP_COUNT] = self._heads
         self._cells[StateCell.RESUMED_NS] = time.time_ns()
         self._cells[StateCell.KEEPING] = Keeping.KEPT
         self.batch_is_due = True
 
     def _put_back(self, plan: dict[str, Any], frame: FrameType) -> None:
+        self._require_same_sources(plan)
         torch = sys.modules["torch"]
         restore = Restore(plan["nodes"], self.context)
         stack = [one for one in frames.users_frames(frame) if one.f_code.co_name != "<module>"]
@@ -361,9 +394,10 @@ class ResumeSession:
             restore.thing(value, one)
         slot = plan["slot"]
         copies = self.slots.read(slot, plan["described"])
+        put_in_place(restore.placed)
         with torch.no_grad():
             for tensor, number in restore.copies:
-                tensor.copy_(copies[number])
+                fill(tensor, copies[number])
             self._put_gradients(plan["gradients"], {number: tensor for tensor, number in restore.copies}, copies)
         for one, variables in found:
             frames.set_variables(one, variables)
@@ -402,10 +436,26 @@ class ResumeSession:
 
     # --------------------------------------------------------------------------------------------------------- giving up
 
+    def _require_same_sources(self, plan: dict[str, Any]) -> None:
+        """The files of the user that were compiled in this process are those with which the state was kept.
+
+        Raises:  CannotPutBack: one was edited meanwhile
+        """
+        if self._cells[StateCell.OTHER_SOURCES]:
+            return
+        for path, source in plan["sources"].items():
+            if compiled.get(path, source) != source:
+                raise CannotPutBack(f"{path} was edited after the job had begun")
+
     def cannot_put_back(self, error: CannotPutBack) -> NoReturn:
         """End this process: the job starts again without resuming."""
         self._cells[StateCell.KEEPING] = Keeping.REFUSED
         self._leave("F05", f"the kept state cannot be put back: {error}")
+
+    def _cannot_begin(self, error: CannotPutBack) -> NoReturn:
+        """End this process before the script has done anything. The agent does not read its notices yet, so they are on stderr too."""
+        sys.stderr.write(f"paceline  the kept state cannot be put back: {error} (F05)\n")
+        self.cannot_put_back(error)
 
     def _leave(self, code: str, text: str) -> NoReturn:
         self._say(code, text)

@@ -9,7 +9,8 @@ import sys
 import zlib
 from typing import Any
 
-from ...recording.state_buffer import SLOT_AT, KeptSlot, StateCell, StateHeader
+from ...recording.state_buffer import SLOT_AT, KeptSlot, StateCell, StateHeader, is_buffer
+from .object_graph import CannotKeep
 from .tensors import layout
 
 Described = list[tuple[str, tuple[int, ...]]]
@@ -17,6 +18,7 @@ Described = list[tuple[str, tuple[int, ...]]]
 _PAGE_BYTES = 4096
 _STEP, _TENSOR_BYTES, _PLAIN_BYTES = int(StateCell.STEP_0), int(StateCell.TENSOR_BYTES_0), int(StateCell.PLAIN_BYTES_0)
 _PLAIN_CRC, _BATCH_CRC = int(StateCell.PLAIN_CRC_0), int(StateCell.BATCH_CRC_0)
+_WRITES = int(StateCell.WRITES_0)
 
 
 class NoRoom(Exception):
@@ -46,13 +48,14 @@ class StateSlots:
     def write(self, step: int, tensors: list[Any], described: Described, plain: bytes) -> int:
         """Keep a state, and return the number of its slot.
 
-        Raises:  NoRoom
+        Raises:  NoRoom; CannotKeep: the script has closed the buffer
         """
         torch = sys.modules["torch"]
         cells = self.header.cells
         slot = self._slots[0 if cells[_STEP] <= cells[_STEP + 1] else 1]
         n = slot.number
         cells[_STEP + n] = 0
+        cells[_WRITES + n] += 1
         fits = slot.memory is not None and slot.tensor_bytes + len(plain) <= slot.size_bytes
         if not fits or described != slot.described:
             self._lay_out(slot, described, len(plain))
@@ -94,6 +97,8 @@ class StateSlots:
         room = self.header.cells[StateCell.ROOM_BYTES]
         if room and 2 * size_bytes > room:
             raise NoRoom(f"it needs {2 * size_bytes >> 20} MiB, and this rank may take {room >> 20} MiB")
+        if not is_buffer(self.header.descriptor):
+            raise CannotKeep(f"the script has closed descriptor {self.header.descriptor}, which it had not opened")
         try:
             # A page that is not available at its first write would be SIGBUS. Reserving it now makes it an error.
             os.posix_fallocate(self.header.descriptor, SLOT_AT[slot.number], size_bytes)

@@ -8,6 +8,7 @@ import zlib
 from typing import Any
 
 from .object_graph import MISSING, CannotKeep, CannotPutBack, Capture, ObjectKind, Restore
+from .shared_memory import Placed
 
 # A larger tensor that belongs to no model or optimizer, and that nothing has written to, is left as the script makes it again.
 _SMALL_BYTES = 1 << 20
@@ -15,7 +16,8 @@ _SAMPLED = 4096
 
 
 class TensorKind(ObjectKind):
-    """A tensor. Payload: number of its copy or None and a checksum; dtype, shape, stride, device, is_parameter, requires_grad."""
+    """A tensor. Payload: number of its copy or None and a checksum; dtype, shape, stride, device, is_parameter, requires_grad;
+    the first copy of a tensor in the same storage, and at which byte of the storage it begins."""
 
     code = "tensor"
 
@@ -33,11 +35,14 @@ class TensorKind(ObjectKind):
         if described[-1] > _SMALL_BYTES and not capture.context.in_training_objects and thing.grad_fn is None:
             checksum = self._unchanged(thing)
             if checksum is not None:
-                return [None, checksum, *described[:-1], thing.requires_grad]
-        return [capture.copied(thing, described[0], described[1]), 0, *described[:-1], thing.requires_grad]
+                return [None, checksum, *described[:-1], thing.requires_grad, 0, 0]
+        copy = capture.copied(thing, described[0], described[1])
+        storage = capture.storages.setdefault(thing.untyped_storage()._cdata, copy)
+        start = thing.storage_offset() * thing.element_size()
+        return [copy, 0, *described[:-1], thing.requires_grad, storage, start]
 
     def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
-        copy, checksum, dtype, shape, stride, device, is_parameter, requires_grad = payload
+        copy, checksum, dtype, shape, stride, device, is_parameter, requires_grad, storage, start = payload
         fits = live is not MISSING and _is_tensor(live) and _fits(live, dtype, shape, device, is_parameter)
         if copy is None:
             if not fits or _checksum(live) != checksum:
@@ -49,6 +54,7 @@ class TensorKind(ObjectKind):
         if live.requires_grad != requires_grad and live.is_leaf:
             live.requires_grad_(requires_grad)
         restore.copies.append((live, copy))
+        restore.placed.append(Placed(live, storage, start))
         return live
 
     def _unchanged(self, thing: Any) -> int | None:

@@ -30,7 +30,10 @@ _NOT_KEPT_OF_OTHERS = {
 
 
 class ModuleKind(ObjectKind):
-    """A torch.nn.Module. Payload: class, training, parameters, buffers, modules below it, other attributes."""
+    """A torch.nn.Module.
+
+    Payload: class, training, parameters, buffers, modules below it, other attributes, names of buffers that are in no state dict.
+    """
 
     code = "module"
 
@@ -47,10 +50,11 @@ class ModuleKind(ObjectKind):
             buffers,
             children,
             _attributes(capture, thing),
+            sorted(thing._non_persistent_buffers_set),
         ]
 
     def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
-        name, training, parameters, buffers, children, attributes = payload
+        name, training, parameters, buffers, children, attributes, *_ = payload
         own_type = restore.context.names.thing(name, restore.place)
         if type(live) is not own_type:
             if own_type.__module__.startswith(_ONLY_THEIR_MODULES):

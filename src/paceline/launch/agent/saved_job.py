@@ -1,0 +1,70 @@
+"""Where the state of a job is saved, and what a later job must have in common with it to go on from there."""
+
+import hashlib
+import os
+import shlex
+from pathlib import Path
+
+from paceline.facts import Job, ProgramKind
+from paceline.recording.layout import RunDirectory
+from paceline.recording.saved_state import PLACE_FILE, STATE_FOLDER, JobFacts
+from paceline.recording.writer import write_json
+from paceline.storage.state_store import below_checkpoints
+from paceline.storage.urls import shown
+
+
+def place_of(job: Job, directory: RunDirectory) -> str:
+    """The directory or URL of the job's saved steps. Where they are beside the checkpoints, the recording says so.
+
+    Raises:  OSError: the recording cannot be written
+    """
+    folder = directory.path / STATE_FOLDER
+    if job.checkpoint_url is None:
+        return str(folder)
+    folder.mkdir(exist_ok=True)
+    write_json(folder / PLACE_FILE, {"place": shown(place := below_checkpoints(job.checkpoint_url, STATE_FOLDER))})
+    return place
+
+
+def facts_of(job: Job, run_id: str, hash_seed: str) -> JobFacts:
+    """What the manifest says of a job.
+
+    Raises:  OSError: the script cannot be read
+    """
+    script = script_of(job)
+    digest = hashlib.sha256(script.read_bytes()).hexdigest() if script is not None else ""
+    return JobFacts(run_id, str(script or job.program.target), digest, hash_seed)
+
+
+def script_of(job: Job) -> Path | None:
+    """The file that the ranks run; None: they run a module."""
+    if job.program.kind is not ProgramKind.SCRIPT:
+        return None
+    path = Path(os.path.abspath(Path(job.contract.code_dir or "") / job.program.target))
+    return path / "__main__.py" if path.is_dir() else path
+
+
+def command_to_go_on(command: tuple[str, ...], run_id: str) -> str:
+    """The command line that goes on from the saved state of a run. `command`: the one that started it.
+
+    Holds:   of ("paceline", "run", "--resume", "auto", "t.py") it is "paceline run --resume <run_id> t.py"
+    """
+    words = _without_value(list(command), "--run-id")
+    for place, word in enumerate(words):
+        if word == "--resume":
+            words[place + 1] = run_id
+            return shlex.join(words)
+        if word.startswith("--resume="):
+            words[place] = f"--resume={run_id}"
+            return shlex.join(words)
+    return f"paceline run --resume {run_id} ..."
+
+
+def _without_value(words: list[str], option: str) -> list[str]:
+    """The words without the first `option` and its value: a run has an id of its own."""
+    for place, word in enumerate(words):
+        if word == option:
+            return words[:place] + words[place + 2 :]
+        if word.startswith(f"{option}="):
+            return words[:place] + words[place + 1 :]
+    return words

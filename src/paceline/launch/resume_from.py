@@ -1,0 +1,184 @@
+"""Finds the saved state that `--resume RUN|URL|DIRECTORY` names, checks it, and fills the state buffers of a new job with it."""
+
+import errno
+import hashlib
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from paceline.errors import UsageError
+from paceline.facts import Job
+from paceline.launch.agent.saved_job import script_of
+from paceline.launch.agent.state_holder import StateHolder
+from paceline.launch.saved_steps import checked, nothing_saved, place_of, saved_steps
+from paceline.recording.saved_state import (
+    Manifest,
+    folder_of,
+)
+from paceline.recording.state_piece import PieceError
+from paceline.storage.errors import told
+from paceline.storage.state_store import StateStore, state_store
+from paceline.storage.urls import shown
+
+_CODE = "F05"
+_VERSIONS = (
+    "import sys; from importlib import metadata\n"
+    "print(sys.version.split()[0])\n"
+    "try: print(metadata.version('torch'))\n"
+    "except metadata.PackageNotFoundError: print()"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedState:
+    """The state from which a job goes on, in the buffers of its ranks."""
+
+    states: StateHolder
+    """The state buffers."""
+    step: int
+    """The step whose state they hold."""
+    hash_seed: str
+    """PYTHONHASHSEED of the ranks that had this state."""
+    notices: tuple[str, ...]
+    """What has to be said about it."""
+
+
+def load_state(job: Job, environ: Mapping[str, str], runs_root: Path) -> LoadedState:
+    """The saved state that `job.resume_from` names. No process has been started.
+
+    Raises:  UsageError U09: no such run; F04: nothing that is whole is saved there; F05: it is the state of another job;
+             F08: no room; E50 to E53: the URL
+    """
+    name = job.resume_from
+    assert name is not None
+    if job.max_hosts > 1:
+        raise UsageError(
+            _CODE,
+            "a job of several hosts cannot go on from a saved state yet",
+            saw=f"--nnodes {job.max_hosts} --resume {shown(name)}",
+            next="leave --nnodes out, or use --resume auto",
+        )
+    place = place_of(name, runs_root, verb="paceline run --resume")
+    store = state_store(place)
+    with told("the saved state could not be read", place):
+        found, damaged = saved_steps(store)
+        states = StateHolder(job.ranks_per_host)
+        try:
+            for manifest in found:
+                _require_same_job(job, manifest, environ, name)
+                if _fill(states, store, manifest):
+                    if job.resume_anyway:
+                        states.allow_other_sources()
+                    return LoadedState(states, manifest.step, manifest.job.hash_seed, _notices(manifest, damaged))
+                damaged.append(manifest.step)
+            raise nothing_saved(name, place, store, damaged, to_begin="paceline run --resume auto ...")
+        except BaseException:
+            states.close()
+            raise
+
+
+def _notices(manifest: Manifest, damaged: list[int]) -> tuple[str, ...]:
+    ago = max(0, time.time_ns() - manifest.saved_ns) // 1_000_000_000
+    goes_on = f"goes on at step {manifest.step} of run {manifest.job.run_id}, which was saved {ago} s ago (F02)"
+    lost = [f"the saved state of step {step} is damaged, step {manifest.step} is taken (F04)" for step in damaged]
+    return (*lost, goes_on)
+
+
+# ------------------------------------------------------------------------------------------------------------------- what
+
+
+def _fill(states: StateHolder, store: StateStore, manifest: Manifest) -> bool:
+    """Whether every file is what the manifest says. Then the buffers hold the step."""
+    for local_rank, rank in enumerate(manifest.ranks):
+        folder = folder_of(manifest.step)
+        try:
+            plain = b"".join(checked(store, folder, rank.plain))
+            tensors = checked(store, folder, rank.tensors)
+            states.fill(local_rank, manifest.step, tensors, plain, rank.batch_crc)
+            if any(tensors):
+                return False
+        except (PieceError, FileNotFoundError):
+            return False
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.ENOMEM):
+                raise
+            raise UsageError(
+                "F08",
+                "there is no room for the saved state",
+                saw=f"{rank.tensors.size_bytes >> 20} MiB for rank {local_rank}: {error.strerror}",
+                next="free -h; df -h /dev/shm",
+            ) from error
+    return True
+
+
+# ---------------------------------------------------------------------------------------------------------- the same job
+
+
+def _require_same_job(job: Job, manifest: Manifest, environ: Mapping[str, str], name: str) -> None:
+    """Raises:  UsageError F05: the job is not the one whose state was saved"""
+    if manifest.world_size != job.ranks_per_host:
+        raise UsageError(
+            _CODE,
+            f"the state is that of {manifest.world_size} ranks, and the job has {job.ranks_per_host}",
+            saw=f"step {manifest.step} of run {manifest.job.run_id}",
+            next=f"paceline run --resume {shown(name)} --nproc-per-node {manifest.world_size} ...",
+        )
+    python, torch = _versions(environ)
+    if _minor(python) != _minor(manifest.python):
+        raise UsageError(
+            _CODE,
+            f"the state was kept by Python {manifest.python}, and the ranks would run Python {python}",
+            saw=f"step {manifest.step} of run {manifest.job.run_id}; the plain values differ between versions of Python",
+            next=f"use Python {_minor(manifest.python)}, or PYTHON_EXEC=/path/to/python{_minor(manifest.python)}",
+        )
+    seed = environ.get("PYTHONHASHSEED")
+    if seed is not None and seed != manifest.job.hash_seed:
+        raise UsageError(
+            _CODE,
+            f"PYTHONHASHSEED was {manifest.job.hash_seed}, and is {seed} now",
+            saw="the order of sets would be another one",
+            next="unset PYTHONHASHSEED",
+        )
+    if job.resume_anyway:
+        return
+    script = script_of(job)
+    digest = hashlib.sha256(script.read_bytes()).hexdigest() if script is not None else ""
+    if digest != manifest.job.script_sha256:
+        raise UsageError(
+            _CODE,
+            f"{script or job.program.target} is not the script whose state was saved",
+            saw=f"step {manifest.step} is of {manifest.job.script}, with another checksum",
+            next=f"paceline run --resume {shown(name)} --resume-anyway ..., if the change touches no loop, model or variable",
+        )
+    if torch and _public(torch) != _public(manifest.torch):
+        raise UsageError(
+            _CODE,
+            f"the state was kept by torch {manifest.torch}, and the ranks would use torch {torch}",
+            saw=f"step {manifest.step} of run {manifest.job.run_id}",
+            next=f"pip install torch=={_public(manifest.torch)}, or --resume-anyway: the numbers may differ from here on",
+        )
+
+
+def _versions(environ: Mapping[str, str]) -> tuple[str, str]:
+    """The versions of Python and torch with which the ranks would run; empty: torch's is not known."""
+    python = environ.get("PYTHON_EXEC")
+    if not python:
+        with suppress(metadata.PackageNotFoundError):
+            return sys.version.split()[0], metadata.version("torch")
+        return sys.version.split()[0], ""
+    said = subprocess.run([python, "-c", _VERSIONS], capture_output=True, text=True, env=dict(environ), check=False)
+    lines = [*said.stdout.splitlines(), "", ""]
+    return lines[0], lines[1]
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _public(version: str) -> str:
+    return version.partition("+")[0]

@@ -1,0 +1,130 @@
+"""The manifest of a saved step: which files belong to it, what they must contain, and which job may go on from them.
+
+    step-<step>/rank-<rank>.<token>.safetensors   the tensors of a rank's slot
+    step-<step>/rank-<rank>.<token>.marshal       its plain values
+    step-<step>/manifest.json                     written last: without it the step does not exist
+    ended.json                                    the job has ended well, and there is nothing to go on from
+
+A token is drawn for each save, so that a step that is saved again never changes a file of a manifest that is there.
+"""
+
+import hashlib
+import re
+
+import msgspec
+
+MANIFEST = "manifest.json"
+ENDED = "ended.json"
+STATE_FOLDER = "state"
+PLACE_FILE = "place.json"
+_STEP = re.compile(r"step-([1-9][0-9]{0,18})")
+_SCHEMA = "paceline.saved_state/1"
+
+
+class NoManifest(Exception):
+    """The manifest is cut, changed, or of another version of the format. The text says which."""
+
+
+class SavedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of a saved step."""
+
+    name: str
+    """Its name beside the manifest."""
+    size_bytes: int
+    """Its size."""
+    sha256: str
+    """Its SHA-256, in hexadecimal digits."""
+
+
+class SavedRank(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was saved of a rank."""
+
+    tensors: SavedFile
+    """The tensors, in the safetensors format."""
+    plain: SavedFile
+    """The plain values, as marshal writes them."""
+    batch_crc: int | None
+    """Checksum of the batch that was taken next; None: it was not known yet."""
+
+
+class JobFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a job must have in common with the job that goes on from its state."""
+
+    run_id: str
+    """Id of the run."""
+    script: str
+    """Path of the script, or the name of the module."""
+    script_sha256: str
+    """SHA-256 of the script; empty: it is a module."""
+    hash_seed: str
+    """PYTHONHASHSEED of the ranks."""
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A saved step."""
+
+    step: int
+    """The step after which the state was taken."""
+    saved_ns: int
+    """When it was saved, Unix ns."""
+    job: JobFacts
+    """The job."""
+    python: str
+    """Version of the ranks' Python."""
+    torch: str
+    """Version of the ranks' torch."""
+    ranks: tuple[SavedRank, ...]
+    """What was saved, in the order of the ranks."""
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return len(self.ranks)
+
+    @property
+    def files(self) -> list[SavedFile]:
+        """Every file of the step, besides the manifest."""
+        return [file for rank in self.ranks for file in (rank.tensors, rank.plain)]
+
+
+class _Sealed(msgspec.Struct):
+    schema: str
+    manifest: msgspec.Raw
+    sha256: str
+
+
+def manifest_text(manifest: Manifest) -> bytes:
+    """The content of manifest.json."""
+    inner = msgspec.json.encode(manifest)
+    return msgspec.json.encode(_Sealed(_SCHEMA, msgspec.Raw(inner), hashlib.sha256(inner).hexdigest())) + b"\n"
+
+
+def parse_manifest(text: bytes) -> Manifest:
+    """The manifest in the content of manifest.json.
+
+    Holds:   parse_manifest(manifest_text(manifest)) == manifest; a text of which a byte was cut or changed raises
+    Raises:  NoManifest
+    """
+    try:
+        sealed = msgspec.json.decode(text, type=_Sealed)
+        if sealed.schema != _SCHEMA:
+            raise NoManifest(f"it is of another version of paceline ({sealed.schema})")
+        if hashlib.sha256(sealed.manifest).hexdigest() != sealed.sha256:
+            raise NoManifest("its checksum does not match")
+        return msgspec.json.decode(sealed.manifest, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise NoManifest(f"it cannot be read: {error}") from error
+
+
+def folder_of(step: int) -> str:
+    """The name of a step's directory."""
+    return f"step-{step}"
+
+
+def step_of(folder: str) -> int | None:
+    """The step of a directory's name; None: it is no step's.
+
+    Holds:   step_of(folder_of(step)) == step
+    """
+    found = _STEP.fullmatch(folder)
+    return int(found[1]) if found else None

@@ -1,0 +1,19 @@
+"""What is said and kept of a job whose state is saved."""
+
+import pytest
+
+from paceline.launch.agent.saved_job import command_to_go_on
+
+
+@pytest.mark.parametrize(
+    "command, said",
+    [
+        ("paceline run --resume auto t.py", "paceline run --resume r-1 t.py"),
+        ("paceline run --resume=auto --run-id r-0 t.py --resume x", "paceline run --resume=r-1 t.py --resume x"),
+        ("paceline run --run-id=r-0 --resume r-0 t.py", "paceline run --resume r-1 t.py"),
+        ("", "paceline run --resume r-1 ..."),
+        ("paceline run --job job.json", "paceline run --resume r-1 ..."),
+    ],
+)
+def test_the_command_that_goes_on_is_the_one_that_was_typed_with_the_run_in_it(command, said):
+    assert command_to_go_on(tuple(command.split()), "r-1") == said
