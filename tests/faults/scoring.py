@@ -177,7 +177,8 @@ def is_detection(event: Mapping[str, Any]) -> bool:
 def is_judgement(event: Mapping[str, Any], fault: Fault) -> bool:
     """Whether this event gives a cause that ends the matter. A notice of something else (a rank that is late at the start) does not."""
     finding = event.get("finding")
-    if event.get("event") != "cause" or not isinstance(finding, Mapping):
+    # After a death that the job goes on from, it goes on.
+    if event.get("event") != "cause" or not isinstance(finding, Mapping) or event.get("resumed"):
         return False
     # One that is unclear may be followed by the cause as long as the job lasts.
     return finding.get("code") in fault.expected or (finding.get("level") in ALARMS and finding.get("code") != NO_CODE)

@@ -9,17 +9,20 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from patience import patient
 
+from paceline.recording.output_mark import between_marks
 from paceline.recording.ring import Record, RingHeader, RingReader, parse_records
+from paceline.recording.state_buffer import StateHeader, new_buffer
 
 TORCH_ABORTS_AT_EXIT = "terminate called without an active exception\n"
 SCRIPTS = Path(__file__).parent / "scripts"
+RUNNER = Path(__file__).parents[2] / "src" / "paceline" / "worker" / "run_script.py"
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,10 @@ class Workplace:
 
     directory: Path
     environment: dict[str, str]
+    keeps_state: bool = False
+    """Python programs start as with `--resume auto`: with a state buffer, through the runner."""
+    headers: list[StateHeader] = field(default_factory=list)
+    """Of the state buffer of each rank that keeps its state, in the order of their start."""
 
     @property
     def rings(self) -> list[tuple[RingHeader, list[Record]]]:
@@ -72,9 +79,17 @@ class Workplace:
             "MASTER_PORT": port or free_port(),
         }
         environment = self.environment | {name: str(value) for name, value in contract.items()} | more
+        descriptors: tuple[int, ...] = ()
+        if self.keeps_state and command[0] == sys.executable:
+            self.headers.append(StateHeader(new_buffer()))
+            descriptors = (self.headers[-1].descriptor,)
+            environment["PACELINE_STATE_FD"] = str(descriptors[0])
+            place = next(number for number, word in enumerate(command[1:], 1) if word == "-m" or word[0] != "-")
+            command = (*command[:place], os.fspath(RUNNER), *command[place:])
         return subprocess.Popen(
             command,
             env=environment,
+            pass_fds=descriptors,
             stdin=subprocess.PIPE if stdin else None,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -90,7 +105,7 @@ class Workplace:
         ]
         left = []
         for process in ranks:
-            out, err = process.communicate(timeout=patient(100))
+            out, err = map(_without_marks, process.communicate(timeout=patient(100)))
             left.append(self._without_torchs_own_end(process, Left(process.returncode, out, err)))
         return left
 
@@ -104,6 +119,12 @@ class Workplace:
             left.out,
             left.err.replace(TORCH_ABORTS_AT_EXIT, ""),
         )
+
+
+def _without_marks(text: str) -> str:
+    """Output without the marks of kept steps, which an agent takes out of it."""
+    texts, rest = between_marks(text.encode())
+    return b"".join([*(one for one, _ in texts), rest]).decode()
 
 
 def free_port() -> int:
@@ -143,7 +164,10 @@ def _workplace(user_environment: dict[str, str], repository: Path) -> Iterator[W
             "PACELINE_SOCKET_DIR": str(directory / "sockets"),
             "PACELINE_ERROR_DIR": str(directory / "errors"),
         }
-        yield Workplace(directory, environment)
+        workplace = Workplace(directory, environment)
+        yield workplace
+        for header in workplace.headers:
+            os.close(header.descriptor)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from paceline.recording.segments import from_header
+from paceline.recording.state_buffer import Keeping, StateCell
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
 
@@ -39,6 +40,17 @@ def test_a_watched_script_sees_the_same(workplace, plain):
     found = seen(left)
     assert {message for message, *_ in plain["warnings"]} >= {"saved"} and len(plain["warnings"]) >= 4
     assert {name: value for name, value in found.items() if value != plain[name]} == {}
+
+
+def test_a_script_whose_state_is_kept_sees_the_same(workplace, plain):
+    workplace.keeps_state = True
+    (left,) = workplace.run("sees.py", "--a", "b")
+    (kept,) = workplace.headers
+    assert (kept.cells[StateCell.KEEPING], kept.steps()) == (Keeping.KEPT, (3, 2))
+    found, alone = seen(left), dict(plain)
+    # numpy.random is imported before a torch that imports it later, because its seed is drawn at its import.
+    found["modules"], alone["modules"] = sorted(found["modules"]), sorted(alone["modules"])
+    assert {name: value for name, value in found.items() if value != alone[name]} == {}
 
 
 @pytest.mark.parametrize("word", ["all", EVERY_INSTRUMENT])

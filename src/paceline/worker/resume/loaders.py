@@ -162,6 +162,7 @@ class Loaders:
         self.ahead[wanted[0]] = wanted
         return self._made(self._make, loader, wanted[0])
 
+    @passed_over_by_warnings
     def _made(self, make: Any, loader: Any, key: tuple[int, int]) -> Any:
         wanted = self.ahead.pop(key, None)
         try:
@@ -265,6 +266,7 @@ class Loaders:
 
         base.__next__, base._reset = left_alone_by_compile(__next__), left_alone_by_compile(_reset)
 
+    @passed_over_by_warnings
     def _without_random_numbers(self, iterator: Any) -> Any:
         """The next batch of a stream that is read in this process. After a restart the stream is read again without the steps between."""
         before = random_state.kept()

@@ -13,6 +13,7 @@ from time import monotonic_ns
 from types import CodeType, FrameType
 from typing import Any
 
+from ..no_compile import passed_over_by_warnings
 from . import random_state
 from .object_graph import PLAIN_TYPES, CannotPutBack
 
@@ -196,6 +197,7 @@ class RunningLoops:
             return False
         return next(one for one in self.around(frame) if one.steps_here) is loop
 
+    @passed_over_by_warnings
     def _items(self, loop: Loop, iterator: Iterator[Any], cursor: tuple[Any, ...] | None) -> Iterator[Any]:
         session = self._session
         self.running.append(loop)
@@ -255,6 +257,7 @@ class RunningLoops:
         self._reached.append(loop)
         return self.ahead.pop(0)
 
+    @passed_over_by_warnings
     def _go_to(self, loop: Loop, iterator: Iterator[Any], cursor: tuple[Any, ...]) -> Any:
         """Pass over what was done. Returns the item at which the loop is, or _NOTHING if the next one is to be taken."""
         _, _, taken, item, _, random = cursor

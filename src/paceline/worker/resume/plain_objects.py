@@ -16,6 +16,8 @@ _IMMUTABLE = frozenset({
     "fractions.Fraction", "pathlib.PosixPath", "pathlib._local.PosixPath", "uuid.UUID", "torch.device", "torch.dtype",
     "builtins.range", "builtins.slice", "builtins.ellipsis",
 })  # fmt: skip
+# Py_TPFLAGS_IMMUTABLETYPE of a class.
+_IMMUTABLE_CLASS = 1 << 8
 
 
 class Names:
@@ -76,7 +78,7 @@ class InstanceKind(ObjectKind):
 
 
 class ClassKind(ObjectKind):
-    """A class of the user. Payload: its name, its attributes that are values."""
+    """A class. Payload: its name, its attributes that are values and can be set: not those of a class in C (`timedelta.max`)."""
 
     code = "class"
 
@@ -84,7 +86,7 @@ class ClassKind(ObjectKind):
         attributes = {
             name: capture.value(value)
             for name, value in vars(thing).items()
-            if not name.startswith("__") and not _is_part_of_a_class(value)
+            if not thing.__flags__ & _IMMUTABLE_CLASS and not name.startswith("__") and not _is_part_of_a_class(value)
         }
         named = capture.context.names.leads_to(thing)
         return [capture.context.names.name_of(thing) if named else "", attributes] if named or attributes else LEFT
