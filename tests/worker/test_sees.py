@@ -53,6 +53,29 @@ def test_a_script_whose_state_is_kept_sees_the_same(workplace, plain):
     assert {name: value for name, value in found.items() if value != alone[name]} == {}
 
 
+def test_what_a_script_sees_of_its_loops_files_and_functions_is_the_same_but_for_what_is_documented(workplace):
+    """The differences are rows of the table in docs/running.md."""
+    workplace.keeps_state = True
+    (left,) = workplace.run("sees_loops.py")
+    (kept,) = workplace.headers
+    assert (kept.cells[StateCell.KEEPING], kept.steps()) == (Keeping.KEPT, (4, 3)), left.err
+    workplace.keeps_state, workplace.environment = False, without_paceline(workplace.environment)
+    (alone,) = workplace.run("sees_loops.py")
+    assert (left.code, left.err) == (alone.code, alone.err) == (0, "")
+    found, expected = json.loads(left.out), json.loads(alone.out)
+    calls = {"__paceline_again__", "__paceline_while__", "__paceline_loop__"}
+    assert set(found.pop("builtins")) - set(expected.pop("builtins")) == calls | {"__paceline_extra__"}
+    assert set(found.pop("code's names")) - set(expected.pop("code's names")) == calls
+    assert found.pop("code") != expected.pop("code")
+    finders = expected.pop("finders")
+    assert found.pop("finders") == ["_Finder", "AfterImport", *finders, "Shim"]
+    assert {found.pop("hooks"), expected.pop("hooks")} == {0, 2}
+    # What is caught while a loop takes its next item; and how far it is to the first frame of the process.
+    assert found.pop("raising") == [*expected.pop("raising"), "_items"]
+    assert {a - b for a, b in zip(found.pop("depths"), expected.pop("depths"), strict=True)} == {3}
+    assert {name: value for name, value in found.items() if value != expected[name]} == {}
+
+
 @pytest.mark.parametrize("word", ["all", EVERY_INSTRUMENT])
 def test_each_instrument_can_be_turned_off(workplace, plain, word):
     (left,) = workplace.run("sees.py", "--a", "b", PACELINE_OFF=word)

@@ -13,6 +13,7 @@ import functools
 import io
 import os
 import shutil
+import stat
 import sys
 import weakref
 from typing import Any
@@ -98,21 +99,27 @@ class Files:
         files = self
 
         @functools.wraps(opens)
-        def open(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-            if not _WRITING.intersection(mode) or not files._is_the_scripts(file, sys._getframe(1).f_code.co_filename):
-                return opens(file, mode, *args, **kwargs)
+        def open(*args: Any, **kwargs: Any) -> Any:
+            file, mode = _argument(args, kwargs, 0, "file"), _argument(args, kwargs, 1, "mode")
+            if not isinstance(mode, str) or not _WRITING.intersection(mode):
+                return opens(*args, **kwargs)
+            if not files._is_the_scripts(file, sys._getframe(1).f_code.co_filename):
+                return opens(*args, **kwargs)
             path = os.path.abspath(os.fsdecode(file))
-            if files._repeating and path in files._sizes and "r" not in mode and "opener" not in kwargs:
+            if files._repeating and path in files._sizes and "r" not in mode and "opener" not in kwargs and len(args) < 8:
                 nowhere = _access(mode) | os.O_CLOEXEC
-                made = opens(file, mode, *args, **kwargs, opener=lambda *_: os.open(os.devnull, nowhere))
+                made = opens(*args, **kwargs, opener=lambda *_: os.open(os.devnull, nowhere))
                 files._to_join.append((weakref.ref(made), path))
+            elif "x" in mode and files._session.makes_steps_again():
+                rest = {name: value for name, value in kwargs.items() if name not in ("file", "mode")}
+                made = opens(file, mode.replace("x", "w"), *args[2:], **rest)
             else:
-                if "x" in mode and files._session.makes_steps_again():
-                    mode = mode.replace("x", "w")
-                made = opens(file, mode, *args, **kwargs)
+                made = opens(*args, **kwargs)
             files._note(path, made)
             return made
 
+        # Where pickle finds it.
+        open.__module__ = io.__name__
         builtins.open = io.open = passed_over_by_warnings(open)
         for module, name, decide in (
             (os, "mkdir", self._makes),
@@ -130,36 +137,42 @@ class Files:
         session = self._session
 
         @functools.wraps(own)
-        def replaced(path: Any, *args: Any, **kwargs: Any) -> Any:
+        def replaced(*args: Any, **kwargs: Any) -> Any:
+            path = _argument(args, kwargs, 0, "path")
             if isinstance(path, str | os.PathLike) and session.follows() and "dir_fd" not in kwargs:
                 absolute = os.path.abspath(os.fsdecode(path))
                 if decide(absolute):
                     return None
-            return own(path, *args, **kwargs)
+            return own(*args, **kwargs)
 
-        setattr(module, name, passed_over_by_warnings(replaced))
+        _put(module, name, own, replaced)
 
     def _replace_renaming(self, name: str) -> None:
         own = getattr(os, name)
 
         @functools.wraps(own)
-        def replaced(source: Any, target: Any, **kwargs: Any) -> Any:
-            named = all(isinstance(path, str | os.PathLike) for path in (source, target))
-            if not named or kwargs or not self._session.follows():
-                return own(source, target, **kwargs)
-            return self._rename(own, *(os.path.abspath(os.fsdecode(path)) for path in (source, target)))
+        def replaced(*args: Any, **kwargs: Any) -> Any:
+            paths = [_argument(args, kwargs, 0, "src"), _argument(args, kwargs, 1, "dst")]
+            named = all(isinstance(path, str | os.PathLike) for path in paths) and len(args) + len(kwargs) == 2
+            if not named or not self._session.follows():
+                return own(*args, **kwargs)
+            source, target = (os.path.abspath(os.fsdecode(path)) for path in paths)
+            if not self._is_renamed(source, target):
+                own(*args, **kwargs)
+                if source in self._written:
+                    self._written[target] = self._written.pop(source)
+            return None
 
-        setattr(os, name, passed_over_by_warnings(replaced))
+        _put(os, name, own, replaced)
 
-    def _rename(self, own: Any, source: str, target: str) -> None:
+    def _is_renamed(self, source: str, target: str) -> bool:
+        """Whether the script only repeats a renaming."""
         if self._repeating and self._is_kept(source):
-            return
+            return True
         if self._repeating and target in self._sizes:
             os.remove(source)
-            return
-        own(source, target)
-        if source in self._written:
-            self._written[target] = self._written.pop(source)
+            return True
+        return False
 
     def _makes(self, path: str) -> bool:
         if os.path.isdir(path) and (
@@ -206,6 +219,9 @@ class Files:
         return False
 
     def _note(self, path: str, file: Any) -> None:
+        # Of a pipe or a device nothing can be cut, and a flush would wait for its reader.
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return
         writers = self._written.setdefault(path, [])
         writers[:] = [one for one in writers if (found := one()) is not None and not found.closed]
         writers.append(weakref.ref(file))
@@ -219,6 +235,20 @@ class Files:
 
 
 _WRITING = frozenset("wax+")
+
+
+def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:
+    """An argument that a caller may give by its place or by its name; None: it was not given."""
+    return args[place] if len(args) > place else kwargs.get(name)
+
+
+def _put(module: Any, name: str, own: Any, replaced: Any) -> None:
+    """Put a replacement where scripts and pickle find it, and into the sets in which `os` says what a function can."""
+    replaced.__module__ = module.__name__
+    setattr(module, name, passed_over_by_warnings(replaced))
+    for can in (os.supports_dir_fd, os.supports_effective_ids, os.supports_fd, os.supports_follow_symlinks):
+        if own in can:
+            can.add(replaced)
 
 
 def _flush(file: Any, path: str) -> None:
