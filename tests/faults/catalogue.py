@@ -51,7 +51,8 @@ class Fault:
     makes hosts and starts `paceline run` in each. `expected`: codes that count as right. `names_nobody`: no rank is to blame, so
     none is compared. `fixed_rank`: only this rank can be the broken one. `budget_seconds`: from the injection to the last moment at which
     it may be judged. `said_by`: what torchrun's output must hold for its cause to count as told; None: it never tells. `torch`: another
-    version than the running interpreter's, installed by `make torch-VERSION`. Of a decoy `expected` are the codes that are true of it.
+    version than the running interpreter's, installed by `make torch-VERSION`. `to_its_end`: the job is not ended once it is judged.
+    Of a decoy `expected` are the codes that are true of it.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Fault:
     said_by: str | None = None
     why_not_here: str = ""
     torch: str = ""
+    to_its_end: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -242,6 +244,23 @@ def over_our_exchange(rows: Iterable[Fault] | None = None) -> tuple[Fault, ...]:
         for way, (command, arguments) in WAYS.items()
         for name in OVER_OUR_EXCHANGE
     )
+
+
+# The crashes that end a job within seconds: an exception, kills by the kernel, a person and the program itself, a rank that leaves, a loader
+# worker that is killed.
+WITH_RESUME = ("c01_exception", "c02_memory_limit", "c04_killed", "c05_segfault", "c06_leaves", "c12_loader_worker")
+
+
+def with_resume(way: str, rows: Iterable[Fault] | None = None) -> tuple[Fault, ...]:
+    """The short crashes with `--resume auto` or `off`, until the job ends by itself: a rank that is killed again at one step is killed three
+    times."""
+    return tuple(
+        replace(
+            row, name=f"{row.name}_resume_{way}", command=(*row.command, "--resume", way), to_its_end=True, budget_seconds=100.0
+        )
+        for row in (faults() if rows is None else rows)
+        if row.name in WITH_RESUME
+    )  # fmt: skip
 
 
 def fault_of(path: Path) -> Fault:

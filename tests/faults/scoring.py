@@ -39,8 +39,9 @@ class Outcome:
 
     `codes`: the findings' codes, the first one first; `codes_afterwards`: once the job was stopped. `ranks`, `level`: of that first
     finding. `rank_right` None: nobody is to be named. `told` None: nothing is broken. `alarms`, `notices`: what was said before the
-    injection or of a decoy, as "stall ranks 1" or "S03"; `false_highs`: those of confidence *high* that are not true of it. `problem`:
-    why a trial is not worth its judgement.
+    injection or of a decoy, as "stall ranks 1" or "S03"; `false_highs`: those of confidence *high* that are not true of it. `place`: the
+    script's line in the first finding, where it has one. `attempt_count`: how often the ranks were started. `problem`: why a trial is
+    not worth its judgement.
     """
 
     kind: str
@@ -66,6 +67,8 @@ class Outcome:
     false_highs: tuple[str, ...] = ()
     watched_seconds: float = 0.0
     exit_code: int | None = None
+    place: str = ""
+    attempt_count: int = 1
     problem: str = ""
 
     def __str__(self) -> str:
@@ -137,6 +140,8 @@ def score(
         false_highs=false_highs(fault, [*live, *said]) if fault.is_decoy else (),
         watched_seconds=round((ended_ns - started_ns) / 1e9, 1),
         exit_code=exit_code,
+        place=next((text for text in best.get("saw") or () if text.startswith("at ")), ""),
+        attempt_count=sum(event.get("event") == "attempt_started" for event in events),
         problem=problem,
     )
 

@@ -9,7 +9,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
-from catalogue import Fault, faults, on_an_old_torch, over_our_exchange
+from catalogue import Fault, faults, on_an_old_torch, over_our_exchange, with_resume
 from harness import interpreter, observe
 from scoring import Outcome
 
@@ -17,6 +17,14 @@ pytestmark = [pytest.mark.fault, pytest.mark.gallery, pytest.mark.timeout(240)]
 
 ROWS = faults()
 OLD_TORCH = on_an_old_torch(ROWS)
+
+
+# Script -> its rows with `--resume off` and `auto`.
+BOTH_WAYS = {
+    off.script.stem: (off, auto) for off, auto in zip(with_resume("off", ROWS), with_resume("auto", ROWS), strict=True)
+}
+# The ranks are killed, and may go on from where they were: each of these kills comes again at the same step.
+KILLED = ("c02_memory_limit", "c04_killed", "c05_segfault", "c12_loader_worker")
 
 
 def reason_to_skip(fault: Fault) -> str:
@@ -29,12 +37,17 @@ def reason_to_skip(fault: Fault) -> str:
     return "needs root" if fault.needs_root and os.geteuid() != 0 else ""
 
 
+def _pairs_of(items):
+    return [item.callspec.params["crash"] for item in items if "crash" in getattr(item, "fixturenames", ())]
+
+
 @pytest.fixture(scope="session")
 def two_at_a_time(request, tmp_path_factory):
     """The chosen rows' trials, under way in the order of the tests: mostly they wait. A slow job is judged by its load, and runs alone."""
     chosen = [
         item.callspec.params["fault"] for item in request.session.items if "fault" in getattr(item, "fixturenames", ())
     ]
+    chosen += [row for name in _pairs_of(request.session.items) for row in BOTH_WAYS[name]]
     together = [row for row in chosen if row.level != "slow" and not reason_to_skip(row)]
     with ThreadPoolExecutor(max_workers=2) as pool:
         folder = tmp_path_factory.mktemp("faults")
@@ -87,3 +100,15 @@ def test_a_broken_job_on_an_old_torch_says_who_and_why(fault, outcome):
 @pytest.mark.parametrize("fault", [row for row in OLD_TORCH if row.is_decoy], ids=lambda row: row.name)
 def test_a_healthy_job_on_an_old_torch_raises_no_alarm_and_is_not_ended(fault, outcome):
     test_a_healthy_job_that_looks_ill_raises_no_alarm_and_is_not_ended(fault, outcome)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("crash", BOTH_WAYS)
+def test_a_crash_is_told_with_resume_as_without_it(crash, two_at_a_time):
+    if reason := reason_to_skip(BOTH_WAYS[crash][0]):
+        pytest.skip(reason)
+    off, auto = (two_at_a_time[row.name].result() for row in BOTH_WAYS[crash])
+    assert not (off.problem or auto.problem) and off.cause_right, f"{off}\n{auto}"
+    told = [(one.codes[:1], one.ranks, one.place, one.level, one.confidence, one.exit_code) for one in (off, auto)]
+    assert told[0] == told[1], f"{off}\n{auto}"
+    assert off.attempt_count == 1 and (auto.attempt_count > 1) == (crash in KILLED), f"{off}\n{auto}"

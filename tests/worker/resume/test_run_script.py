@@ -200,11 +200,20 @@ def test_the_code_of_a_function_runs_in_a_child(same, write):
         def double():
             for one in [1, 2]:
                 print(one)
+            while one < 4:
+                one = max(one + 1, 0)
+            print(one)
         child = "import marshal, sys; exec(marshal.load(sys.stdin.buffer))"
         subprocess.run([sys.executable, "-c", child], input=marshal.dumps(double.__code__))
         """,
     )
-    assert same("train.py") == (0, "1\n2\n", "")
+    assert same("train.py") == (0, "1\n2\n4\n", "")
+
+
+def test_loops_of_a_script_without_torch_run(same, write):
+    write("train.py", "n = 0\nwhile n < 2:\n    n += len('x')\nfor x in [n]:\n    print(x)\nimport mine")
+    write("mine.py", "m = 3\nwhile m:\n    m -= abs(1)\n    print(m)\n")
+    assert same("train.py") == (0, "2\n2\n1\n0\n", "")
 
 
 def test_a_users_module_of_a_name_that_we_load_is_imported(same, write):

@@ -42,10 +42,9 @@ def _tree(source: bytes | str, path: str) -> tuple[ast.Module, bool]:
 
 
 def _compile(source: ast.Module | bytes, path: str) -> CodeType:
-    if not hasattr(builtins, CALL):
-        setattr(builtins, CALL, _same)
-        setattr(builtins, WHILE, _nothing)
-        setattr(builtins, AGAIN, _true)
+    for name, function in ((CALL, _same), (WHILE, _nothing), (AGAIN, _true)):
+        if not hasattr(builtins, name):
+            setattr(builtins, name, function)
     return compile(source, path, "exec", dont_inherit=True)
 
 

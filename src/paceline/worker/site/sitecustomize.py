@@ -147,6 +147,14 @@ def _same(line, source, frame=None):
     return source
 
 
+def _nothing(line, last_line):
+    pass
+
+
+def _true(line):
+    return True
+
+
 def _watch_socket():
     def patch(module):
         _worker("host_aliases").patch_socket(module)
@@ -175,6 +183,8 @@ if os.environ.get("PACELINE_RUN_ID"):
     sys.meta_path.append(Shim())
     # A function whose loops can go on after a restart may be sent to a process that has no such loops: worker/resume/insert.py.
     builtins.__paceline_loop__ = _same
+    builtins.__paceline_while__ = _nothing
+    builtins.__paceline_again__ = _true
     if "all" in _off:
         _finder.before.clear()
     elif "exit" not in _off:
