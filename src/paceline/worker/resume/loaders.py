@@ -21,7 +21,7 @@ from typing import Any
 
 from ..error_file import is_users
 from ..no_compile import left_alone_by_compile, passed_over_by_warnings
-from . import random_state
+from . import lost_worker, random_state
 from .datasets import DatasetWatch
 from .object_graph import CannotKeep, CannotPutBack, Capture, Restore
 
@@ -157,6 +157,7 @@ class Loaders:
         self._make = make
         self._patch_iterators(module)
         self._patch_workers(module, fetch_module)
+        lost_worker.patch(module, self._session)
 
     def _made_at(self, loader: Any, wanted: tuple[Any, ...]) -> Any:
         self.ahead[wanted[0]] = wanted
