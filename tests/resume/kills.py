@@ -154,6 +154,8 @@ class Outcome:
     codes: list[str]
     seconds: float
     err: str = ""
+    load: float | None = None
+    """Load average of the machine, where it was noted."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from typing import Any
 
 from ..error_file import is_users
 from ..no_compile import left_alone_by_compile, passed_over_by_warnings
+from ..signal_handlers import is_of_a_handler
 from . import lost_worker, random_state
 from .datasets import DatasetWatch
 from .object_graph import CannotKeep, CannotPutBack, Capture, Restore
@@ -171,6 +172,8 @@ class Loaders:
                 random_state.put_back(wanted[1])
             position = Position(key, loader, random_state.kept(), self._samplers(loader))
         except Exception as error:
+            if is_of_a_handler(error):
+                raise
             # A sampler of the user may be of any kind.
             self._session.refuse("F13", f"the order of a data loader cannot be kept: {error}")
             return make(loader)
