@@ -180,6 +180,8 @@ class ResumeSession:
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if not self.follows():
+            if self.is_of_rank():
+                self.refuse("F11", f"a thread of the script trains ({frames.users_place(sys._getframe(1))})")
             return
         if not self._heads:
             self._steps_without_head += 1
@@ -272,7 +274,12 @@ class ResumeSession:
         self._slot = self.slots.write(self._heads, capture.tensors, capture.described, marshal.dumps(document))
         self._marks.kept(self._heads)
         self._cells[StateCell.KEEPING] = Keeping.KEPT
-        self.batch_is_due = True
+        if self._is_on:
+            self.batch_is_due = True
+        else:
+            # Another thread has refused meanwhile.
+            self.slots.forget()
+            self._cells[StateCell.KEEPING] = Keeping.REFUSED
 
     def _unnamed(self, kind: list[Any], capture: Capture) -> list[Any]:
         """Optimizers or schedulers that no variable leads to."""
