@@ -1,14 +1,15 @@
 """`make resume`: does a killed job write what an undisturbed one writes? 200 kills by time, 50 by phase; writes docs/resume.md.
 
-First every script of tests/resume runs once on 2 and on 3 ranks without a kill, then the kills. The results are kept as one line of JSON
-for each run, in a directory outside the clone that is named by a hash of src/ and of the scripts, and by torch's version; a second call
-goes on where the first one stopped. Each run has its seed in its line.
+The kinds of kills take turns; then every script of tests/resume runs once on 2 and on 3 ranks without a kill. The results are kept as one
+line of JSON for each run, in a directory outside the clone that is named by a hash of src/ and of the scripts, and by torch's version; a
+second call goes on where the first one stopped. Each run has its seed in its line.
 """
 
 import argparse
 import hashlib
 import importlib.metadata
 import importlib.util
+import math
 import os
 import random
 import shutil
@@ -16,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -68,13 +70,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             name, _, text = line.partition("\t")
             outcomes.setdefault(name, []).append(from_json(text))
     print(f"{sum(map(len, outcomes.values()))} runs are in {kept}", flush=True)
+    until = time.monotonic() + 60 * args.minutes
     with kept.open("a") as file:
-        for group in groups:
-            for launch, plans, seed in _runs(group, outcomes[group.name], args.seed, args.only):
-                outcome = _run(launch, plans, seed, args.results / "references" / kept.stem)
-                outcomes[group.name].append(outcome)
-                print(f"{group.name}\t{as_json(outcome)}", file=file, flush=True)
-                print(_line(group, outcome), flush=True)
+        for group, (launch, plans, seed) in _in_turn(groups, outcomes, args.seed, args.only):
+            if time.monotonic() > until:
+                break
+            load = os.getloadavg()[0]
+            outcome = _run(launch, plans, seed, args.results / "references" / kept.stem)
+            outcome.load = round((load + os.getloadavg()[0]) / 2, 1)
+            outcomes[group.name].append(outcome)
+            print(f"{group.name}\t{as_json(outcome)}", file=file, flush=True)
+            print(_line(group, outcome), flush=True)
     everything = [outcome for group in groups for outcome in outcomes[group.name]]
     print(table(everything))
     wrong = [outcome for outcome in everything if outcome.verdict == "wrong"]
@@ -99,6 +105,20 @@ def _groups(by_time: int, by_phase: int) -> tuple[Group, ...]:
         Group("2 ranks with loader workers", 2, workers=True, victims=("rank", "rank", "worker", "all"), wanted=each),
         Group("by phase, 3 ranks", 3, wanted=by_phase, phases=PHASES),
     )
+
+
+def _in_turn(
+    groups: Sequence[Group], outcomes: dict[str, list[Outcome]], seed: int, only: Sequence[str]
+) -> Iterator[tuple[Group, tuple[Launch, tuple[Plan, ...], int]]]:
+    """The runs that are still to be made, one of each group after the other: those with kills first, then those without."""
+    for some in ([group for group in groups if group.wanted], [group for group in groups if not group.wanted]):
+        runs = [(group, _runs(group, outcomes[group.name], seed, only)) for group in some]
+        while runs:
+            for group, of_group in list(runs):
+                if (run := next(of_group, None)) is None:
+                    runs.remove((group, of_group))
+                else:
+                    yield group, run
 
 
 def _runs(
@@ -166,7 +186,8 @@ def _page(groups: Sequence[Group], outcomes: dict[str, list[Outcome]]) -> str:
         "script is *refused* when paceline says a code and the script goes on without resume. Everything else is *wrong*.",
         "",
         f"torch {importlib.metadata.version('torch')}, gloo, {os.cpu_count()} CPUs. Victims: a rank, all ranks, a host, a loader worker,",
-        "the fork server together with a rank.",
+        "the fork server together with a rank. Times are those of the machine as it was:" + _loads(outcomes),
+        _made(groups, outcomes),
         "",
         "| | runs | kills | equal | refused | wrong | steps made again for one kill | kill to next step: median (max) |",
         "|---|---|---|---|---|---|---|---|",
@@ -184,6 +205,20 @@ def _page(groups: Sequence[Group], outcomes: dict[str, list[Outcome]]) -> str:
         "",
     ]
     return "\n".join([*head, *rows, *middle, *scripts])
+
+
+def _loads(outcomes: dict[str, list[Outcome]]) -> str:
+    loads = [one.load for some in outcomes.values() for one in some if one.load is not None]
+    if not loads:
+        return " its load was not noted."
+    return f" load average {min(loads):.1f} to {max(loads):.1f}, median {statistics.median(loads):.1f}."
+
+
+def _made(groups: Sequence[Group], outcomes: dict[str, list[Outcome]]) -> str:
+    """How many of the planned kills were made, where some are missing."""
+    wanted = sum(group.wanted for group in groups)
+    made = sum(len(one.kills) for group in groups if group.wanted for one in outcomes[group.name])
+    return f"{made} of {wanted} planned kills were made." + ("" if made >= wanted else " The others are still to come.")
 
 
 def _row(name: str, outcomes: Sequence[Outcome]) -> str:
@@ -227,6 +262,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=BY_TIME, help="by time, a quarter of them for each kind of job")
     parser.add_argument("--phases", type=int, default=BY_PHASE, help="kills by phase")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no run after so many minutes")
     parser.add_argument(
         "--only", action="append", default=[], metavar="SCRIPT", help="these scripts; the page is not written"
     )

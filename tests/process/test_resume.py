@@ -62,6 +62,20 @@ def test_a_killed_rank_costs_no_step_and_no_restart(paceline, server):
     assert (run["restart_count"], run["resume_count"], run["lost_step_count"]) == (1, 1, 0)
 
 
+def test_a_rank_that_is_killed_as_its_interpreter_shuts_down_goes_on_as_well(paceline):
+    ends = """
+class Killed:
+    def __del__(self, kill=os.kill, pid=os.getpid()):
+        kill(pid, 9)
+
+last = Killed() if attempt() == 0 and rank == 1 else None
+"""
+    finished, lines = ran(paceline, "--nproc-per-node", "2", text=RANK + ends)
+    # Every step was kept, so none is made again, and what was printed is shown once.
+    assert attempts(lines) == {0, 1} and begun(lines, 1) == {} and done(lines) == [36, 36]
+    assert "restart 1 at step 8: rank 1 on" in finished.err
+
+
 def test_ranks_of_local_hosts_go_on_together(paceline):
     finished, lines = ran(paceline, "--local-hosts", "2", "--nproc-per-node", "1", dies=[(0, 1, 4, KILL)])
     assert begun(lines, 1) == {0: (3, 6), 1: (3, 6)} and done(lines) == [36, 36]

@@ -99,6 +99,32 @@ CASES = (
     Case("compiled"),
     Case("compiled", ("--backend", "aot_eager")),
     Case("two_phases"),
+    *(
+        Case("shapes", ("--shape", shape))
+        for shape in (
+            "zipped",
+            "sliced",
+            "of_one_loader",
+            "returning",
+            "caught",
+            "walrus",
+            "own_iterator",
+            "generator",
+            "coroutine",
+            "comprehension",
+            "two_loops",
+            "curriculum",
+            "signals",
+            "forked",
+        )
+    ),
+    Case("shapes", ("--shape", "curriculum", "--workers", "1")),
+    Case("shapes", ("--shape", "zipped", "--workers", "1")),
+    Case("shapes", ("--shape", "held_zip"), refused="F13"),
+    Case("shapes", ("--shape", "held_cycle"), refused="F13"),
+    Case("shapes", ("--shape", "ahead"), refused="F13"),
+    Case("shapes", ("--shape", "in_a_thread"), refused="F11"),
+    Case("shapes", ("--shape", "hooked"), refused="F13"),
     Case("accelerate_loop", needs="accelerate"),
     Case("lightning_trainer", refused="F11", needs="lightning"),
     Case("hf_trainer", refused="F11", needs="transformers"),
@@ -154,6 +180,8 @@ class Outcome:
     codes: list[str]
     seconds: float
     err: str = ""
+    load: float | None = None
+    """Load average of the machine, where it was noted."""
 
 
 @dataclass(frozen=True)

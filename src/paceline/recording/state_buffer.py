@@ -21,6 +21,8 @@ HEADER_BYTES = 4096
 # Far enough apart that no state of a host reaches the next one. Space that is not written takes no memory.
 SLOT_AT = (1 << 40, 2 << 40)
 SIZE_BYTES = 3 << 40
+# A rank that has made more steps of an optimizer and kept none of them will keep none: there is no loop that can be followed.
+STEPS_WITHOUT_HEAD = 20
 # The plain values of a slot: a tuple of these, as marshal writes it.
 # `described`: dtype and shape of each tensor; `versions`: of Python and torch; `sources`: file of the user -> its checksum.
 DOCUMENT = (

@@ -168,12 +168,15 @@ def test_an_exception_without_a_restart_left_ends_the_job_with_its_code():
     assert Play().exits(1, 7).all_idle((7,), (7,), (7,)).outcome.exit_code == 7
 
 
-@pytest.mark.parametrize("killed_first", [True, False])
-def test_of_two_exits_that_come_together_the_first_one_by_time_counts(killed_first):
+@pytest.mark.parametrize(
+    ("killed_at", "killed_first"),
+    [(9.9, True), pytest.param(10.9, True, id="a busy agent sees it late"), (11.1, False)],
+)
+def test_of_two_exits_that_come_together_the_first_one_by_time_counts(killed_at, killed_first):
     # The exit of the rank that lost its peer arrives first: it is on the coordinator's own host.
     play = Play(max_restarts=1).exits(0, 1, at=10.0)
     assert play.kinds == [StopRanks]
-    play.exits(2, -9, at=9.9 if killed_first else 10.1)
+    play.exits(2, -9, at=killed_at)
     assert play.kinds == ([KillRanks] if killed_first else [])
     play.all_idle((7,), (7,), (7,))
     assert play.actions[-1].resume_step == (7 if killed_first else None)

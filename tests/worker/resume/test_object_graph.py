@@ -18,6 +18,7 @@ import pytest
 import torch
 from torch import nn
 
+from paceline.worker.resume.frames import _is_fixed
 from paceline.worker.resume.kinds import Context
 from paceline.worker.resume.object_graph import CannotKeep, CannotPutBack, Capture, Restore
 from paceline.worker.resume.shared_memory import fill, put_in_place
@@ -409,3 +410,53 @@ def test_a_long_list_that_grows_is_written_each_time():
     capture = Capture(context)
     value = capture.variables({"losses": losses})
     assert Restore(capture.nodes, context).variables(value, {"losses": []})["losses"] == losses
+
+
+def remembers(value, seen=[], *, counts={}):  # noqa: B006
+    seen.append(value)
+    counts["calls"] = len(seen)
+    return sum(seen), counts["calls"]
+
+
+class Remembering:
+    def method(self, value, seen=[]):  # noqa: B006
+        seen.append(value)
+        return list(seen)
+
+
+@pytest.mark.parametrize("name", ["remembers", "method"])
+def test_what_a_function_keeps_in_its_defaults_comes_back(name):
+    def call(value):
+        return remembers(value) if name == "remembers" else Remembering().method(value)
+
+    thing = remembers if name == "remembers" else Remembering
+    call(1)
+    saved, expected = kept({"thing": thing}), call(2)
+    call(7)
+    put_back(saved, {"thing": thing})
+    assert call(2) == expected
+
+
+def test_a_function_is_kept_only_where_it_may_have_changed():
+    assert [_is_fixed(one.__name__, one) for one in (kept, remembers)] == [True, False]
+
+
+def test_a_module_that_gets_a_hook_while_it_trains_cannot_be_kept_and_one_without_it_cannot_be_put_back():
+    model, context = torch.nn.Linear(2, 2), Context(None)
+    Capture(context).value(model)
+    saved = kept({"model": model})
+    handle = model.register_forward_hook(lambda *_: None)
+    with pytest.raises(CannotKeep, match="gets or loses a hook"):
+        Capture(context).value(model)
+    with pytest.raises(CannotPutBack, match="had 0 hooks, and has 1"):
+        put_back(saved, {"model": model})
+    handle.remove()
+    Capture(context).value(model)
+
+
+def test_an_iterator_of_python_around_a_loader_that_has_begun_cannot_be_kept():
+    loader = torch.utils.data.DataLoader([torch.ones(1)] * 3)
+    both = zip(range(3), iter(loader), strict=False)
+    for around in (both, enumerate(iter(loader)), itertools.islice(enumerate(iter(loader)), 2)):
+        with pytest.raises(CannotKeep, match="around a data loader"):
+            Capture(Context(None)).value(around)

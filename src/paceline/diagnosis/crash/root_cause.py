@@ -27,6 +27,9 @@ _GLOO_SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\.\s*(\d+)\s+vs\s+(
 # What torch raises in a rank whose loader worker is gone: as it waits for a batch, or at the signal SIGCHLD.
 _LOST_WORKER = re.compile(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:exited unexpectedly|is killed by signal)")
 
+# An agent on a busy host sees late that a rank was killed, and the rank's peers note when they raise an exception for it.
+_SEEN_LATE_NS = 1_000_000_000
+
 # A rank that leaves closes its connections shortly before its process is gone, and its peers fail at once.
 ECHO_SECONDS = 10.0
 
@@ -34,8 +37,8 @@ ECHO_SECONDS = 10.0
 def by_blame(exits: Sequence[RankExit]) -> tuple[RankExit, ...]:
     """Failed ranks, the headline first.
 
-    The first by time leads; an exception counts from when it was raised. A rank that only reports a broken connection,
-    or was ended by paceline's signal, comes after every other.
+    The first by time leads; an exception counts from when it was raised, and a SIGKILL from a second before its end was seen. A rank that
+    only reports a broken connection, or was ended by paceline's signal, comes after every other.
     """
     return tuple(sorted((exit for exit in exits if exit.code != 0), key=_blame))
 
@@ -105,7 +108,8 @@ def signal_name(number: int) -> str:
 
 
 def _blame(exit: RankExit) -> tuple[bool, bool, int, int]:
-    return exit.signalled_by_us, is_symptom(exit), blame_time_ns(exit), exit.rank
+    late_ns = _SEEN_LATE_NS if exit.code == -signal.SIGKILL else 0
+    return exit.signalled_by_us, is_symptom(exit), blame_time_ns(exit) - late_ns, exit.rank
 
 
 def _echoes(echo: RankExit, end: RankExit) -> bool:

@@ -64,6 +64,7 @@ from paceline.probes.sigkill_source import killed_for_memory
 from paceline.recording.layout import RunDirectory
 from paceline.recording.plain_files import read_plain
 from paceline.recording.ring import RingHeader
+from paceline.recording.state_buffer import STEPS_WITHOUT_HEAD
 
 LEFTOVER_GRACE_SECONDS = 2.0
 REAP_SECONDS = 1.0
@@ -118,6 +119,8 @@ class HostAgent:
     _keeps: bool = True
     # Ranks of the attempt that have ended, and whose end was not reported yet.
     _unjudged: dict[int, WorkerEnd] = field(default_factory=dict)
+    # Of each rank of the attempt that has ended: what judges its end.
+    _judging: dict[int, asyncio.Task[None]] = field(default_factory=dict)
     # What is still read of attempts that have ended.
     _late: set[asyncio.Task[None]] = field(default_factory=set)
     # The state of the ranks is kept: their end is reported before it is judged.
@@ -132,7 +135,6 @@ class HostAgent:
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
     _going: asyncio.Event = field(default_factory=asyncio.Event)
     _reaping: asyncio.Task[None] | None = None
-    _reports: list[asyncio.Task[None]] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     # ------------------------------------------------------------------------------------------------------ commands
@@ -557,7 +559,8 @@ class HostAgent:
             not_put_back=self._is_not_put_back(end),
         )
         self._keeps = self._keeps and self._all_keep()
-        self._reports.append(self._spawn(self._report(end, around, self._attempt, self._unjudged, keeps=self._keeps)))
+        report = self._spawn(self._report(end, around, self._attempt, self._unjudged, keeps=self._keeps))
+        self._judging[end.spec.rank] = report
         if self._keeps and _was_killed(end, around):
             # Before it is judged who killed it: every other rank has to end too.
             self._send_early(end, self._attempt, resumable=True, out_of_memory=_may_be_memory(around))
@@ -565,15 +568,15 @@ class HostAgent:
             self._unjudged[end.spec.rank] = end
 
     def _all_keep(self) -> bool:
-        """Whether every rank of this host keeps its state, or has made no step yet."""
+        """Whether every rank of this host keeps its state, or may still come to the head of its training loop."""
         states = self._states
         if states is None or states.refused():
             return False
         rings = self.monitor.rings if self.monitor is not None else None
         steps = {rank: header.step_count for rank, header in (rings.headers() if rings is not None else {}).items()}
-        # A rank that makes steps and writes nothing does not know of its buffer. Its first step may be on its way there.
+        # A rank that makes more steps than that and writes nothing does not know of its buffer.
         return not any(
-            steps.get(self._first_rank + local_rank, 0) > 1 and states.is_silent(local_rank)
+            steps.get(self._first_rank + local_rank, 0) > STEPS_WITHOUT_HEAD and states.is_silent(local_rank)
             for local_rank in range(self.job.ranks_per_host)
         )
 
@@ -645,7 +648,7 @@ class HostAgent:
 
     async def _leave(self, attempt: int) -> None:
         """Report that no rank is left, although what the ranks left is still to be read: the next attempt begins meanwhile."""
-        reports, self._reports = self._reports, []
+        judging, self._judging = self._judging, {}
         unjudged, self._unjudged = self._unjudged, {}
         watched = self.monitor.detach() if self.monitor is not None else None
         output = self.pump.of_attempt()
@@ -653,9 +656,12 @@ class HostAgent:
             await self.processes.kill(LEFTOVER_GRACE_SECONDS)
         except OSError as error:
             self._say_not_cleared(attempt, error)
+        # Who has ended by itself may be the first one, or may only have lost its peer: its exception says which.
+        by_itself = [rank for rank, end in unjudged.items() if end.code > 0 and not end.signalled_by_us]
+        await asyncio.gather(*(judging[rank] for rank in by_itself))
         for end in unjudged.values():
             self._send_early(end, attempt)
-        late = self._spawn(self._clear_up_late(attempt, reports, watched, output))
+        late = self._spawn(self._clear_up_late(attempt, list(judging.values()), watched, output))
         self._late.add(late)
         late.add_done_callback(self._late.discard)
         self._say_idle(attempt)
@@ -673,8 +679,8 @@ class HostAgent:
             self._say_not_cleared(attempt, error)
 
     async def _become_idle(self, attempt: int) -> None:
-        await asyncio.gather(*self._reports)
-        self._reports.clear()
+        await asyncio.gather(*self._judging.values())
+        self._judging = {}
         try:
             await self._clear_up(attempt)
         except Exception as error:
@@ -735,8 +741,12 @@ def _said_in(file: Path) -> str:
 
 
 def _was_killed(end: WorkerEnd, around: ExitContext) -> bool:
-    """Whether a signal that did not come from this agent ended the rank before its program was done."""
-    return end.code < 0 and not end.signalled_by_us and not end.overdue and around.said is None
+    """Whether a signal that did not come from this agent ended the rank in its work.
+
+    A rank that is killed from outside as its interpreter shuts down may not have written all its data. One that crashes there will again.
+    """
+    by_another = end.code < 0 and not end.signalled_by_us and not end.overdue
+    return by_another and (around.said is None or end.code == -signal.SIGKILL)
 
 
 def _may_be_memory(around: ExitContext) -> bool:

@@ -3,6 +3,7 @@
 session.py           at the head of the training loop: keep the state, or put it back
 loops.py             the loops of the script, and how far each is
 loaders.py           the positions of data loaders' iterators, and the random numbers of their workers
+lost_worker.py       what is done where a loader worker was killed
 frames.py            the user's frames and modules, and the variables that are kept
 liveness.py          which variables may still be read
 insert.py            puts `loop`, `before_while` and `again` into the heads of the loops of the user's files

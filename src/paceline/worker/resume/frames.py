@@ -11,6 +11,7 @@ from typing import Any
 
 from ..error_file import is_users
 from .liveness import live_names
+from .plain_objects import has_changing_defaults
 
 _is_users: dict[str, bool] = {}
 
@@ -110,4 +111,6 @@ def _is_fixed(name: str, value: Any) -> bool:
     if isinstance(value, ModuleType | BuiltinFunctionType):
         return True
     # A function that shares no variables with another one has no state but its attributes.
-    return isinstance(value, FunctionType) and value.__name__ == name and not value.__closure__ and not vars(value)
+    if not isinstance(value, FunctionType) or value.__name__ != name or value.__closure__ or vars(value):
+        return False
+    return not has_changing_defaults(value)

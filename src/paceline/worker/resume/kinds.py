@@ -83,6 +83,7 @@ class Context:
         self.names = plain_objects.Names()
         self.long_containers = containers.LongContainers()
         self.libraries = library_objects.LibraryObjects()
+        self.hooks = training_objects.Hooks()
         self.loaders = loaders
         self.in_training_objects = False
         self._users: dict[str, bool] = {}

@@ -21,9 +21,10 @@ from typing import Any
 
 from ..error_file import is_users
 from ..no_compile import left_alone_by_compile, passed_over_by_warnings
-from . import random_state
+from ..signal_handlers import is_of_a_handler
+from . import lost_worker, random_state
 from .datasets import DatasetWatch
-from .object_graph import CannotKeep, CannotPutBack, Capture, Restore
+from .object_graph import MISSING, PLAIN_TYPES, CannotKeep, CannotPutBack, Capture, Restore
 
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
 _FRAMES = 32
@@ -31,6 +32,8 @@ _ATTRIBUTE = "_paceline_position"
 # A larger tensor of a sampler is taken for one that does not change.
 _SMALL_BYTES = 1 << 16
 _WATCHED_BATCHES = 3
+# A dataset's longer list is taken for the data themselves.
+_MOST_SETTINGS = 4096
 
 
 class Position:
@@ -149,6 +152,7 @@ class Loaders:
         @functools.wraps(make)
         def __iter__(loader: Any) -> Any:
             if not loaders._session.follows():
+                loaders._refuse_thread()
                 return make(loader)
             key = loaders._session.loops.key_of_iterator(sys._getframe(1))
             return loaders._made(make, loader, key)
@@ -157,6 +161,7 @@ class Loaders:
         self._make = make
         self._patch_iterators(module)
         self._patch_workers(module, fetch_module)
+        lost_worker.patch(module, self._session)
 
     def _made_at(self, loader: Any, wanted: tuple[Any, ...]) -> Any:
         self.ahead[wanted[0]] = wanted
@@ -171,6 +176,8 @@ class Loaders:
                 random_state.put_back(wanted[1])
             position = Position(key, loader, random_state.kept(), self._samplers(loader))
         except Exception as error:
+            if is_of_a_handler(error):
+                raise
             # A sampler of the user may be of any kind.
             self._session.refuse("F13", f"the order of a data loader cannot be kept: {error}")
             return make(loader)
@@ -200,19 +207,25 @@ class Loaders:
         capture = Capture(self._session.context)
         capture.place = "the sampler of a data loader"
         values = [capture.value(one) for one in (loader.generator, loader.sampler, loader.batch_sampler)]
+        of_dataset = {name: capture.value(one) for name, one in _settings(loader).items()}
         small = {
             number: random_state.of_tensor(tensor.detach().contiguous().view(-1).view(sys.modules["torch"].uint8))
             for number, tensor in enumerate(capture.tensors)
             if 0 < tensor.numel() * tensor.element_size() <= _SMALL_BYTES
         }
-        return marshal.dumps((values, capture.nodes, small))
+        return marshal.dumps((values, capture.nodes, small, of_dataset))
 
     def _put_samplers_back(self, loader: Any, kept: bytes) -> None:
-        values, nodes, small = marshal.loads(kept)
+        values, nodes, small, of_dataset = marshal.loads(kept)
         restore = Restore(nodes, self._session.context)
         restore.place = "the sampler of a data loader"
         for value, one in zip(values, (loader.generator, loader.sampler, loader.batch_sampler), strict=True):
             restore.thing(value, one)
+        before = _settings(loader)
+        for name, value in of_dataset.items():
+            made = restore.thing(value, before.get(name, MISSING))
+            if name not in before or before[name] is not made:
+                vars(loader.dataset)[name] = made
         for tensor, number in restore.copies:
             if number in small:
                 raw = random_state.to_tensor(small[number])
@@ -239,6 +252,7 @@ class Loaders:
         def __next__(self: Any) -> Any:
             position: Position | None = vars(self).get(_ATTRIBUTE)
             if position is None or not loaders._session.follows():
+                loaders._refuse_thread()
                 return next_batch(self)
             if not position.seen:
                 loaders._see(position, sys._getframe(1))
@@ -265,6 +279,11 @@ class Loaders:
                 _pass_over(self._sampler_iter, wanted[3])
 
         base.__next__, base._reset = left_alone_by_compile(__next__), left_alone_by_compile(_reset)
+
+    def _refuse_thread(self) -> None:
+        """Refuse, if this is a thread of the rank: it is ahead of the steps, nobody knows how far."""
+        if self._session.is_of_rank() and not self._session.follows():
+            self._session.refuse("F13", "a thread of the script reads a data loader")
 
     @passed_over_by_warnings
     def _without_random_numbers(self, iterator: Any) -> Any:
@@ -372,6 +391,27 @@ class _Itertools:
 
     def cycle(self, items: Any) -> Any:
         return itertools.cycle(self._loaders.rotated(list(items)))
+
+
+def _settings(loader: Any) -> dict[str, Any]:
+    """The attributes of a dataset that decide what its workers will read, as the script sets them between two epochs: small plain ones."""
+    # Workers that stay have the dataset of the first epoch.
+    if (
+        not loader.num_workers
+        or loader.persistent_workers
+        or not isinstance(getattr(loader.dataset, "__dict__", None), dict)
+    ):
+        return {}
+    return {
+        name: value
+        for name, value in vars(loader.dataset).items()
+        if type(value) in PLAIN_TYPES
+        or (type(value) in (list, dict, set) and len(value) <= _MOST_SETTINGS and _is_flat(value))
+    }
+
+
+def _is_flat(container: Any) -> bool:
+    return all(type(one) in PLAIN_TYPES for one in (container.values() if isinstance(container, dict) else container))
 
 
 def _start_method(loader: Any) -> str:

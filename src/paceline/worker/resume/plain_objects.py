@@ -86,7 +86,8 @@ class ClassKind(ObjectKind):
         attributes = {
             name: capture.value(value)
             for name, value in vars(thing).items()
-            if not thing.__flags__ & _IMMUTABLE_CLASS and not name.startswith("__") and not _is_part_of_a_class(value)
+            if not thing.__flags__ & _IMMUTABLE_CLASS
+            and ((not name.startswith("__") and not _is_part_of_a_class(value)) or has_changing_defaults(value))
         }
         named = capture.context.names.leads_to(thing)
         return [capture.context.names.name_of(thing) if named else "", attributes] if named or attributes else LEFT
@@ -106,9 +107,10 @@ class ClassKind(ObjectKind):
 
 
 class FunctionKind(ObjectKind):
-    """A function. Payload: its name where that leads to it, the variables it shares with the function around it, its attributes.
+    """A function.
 
-    Of a function of a library only the name.
+    Payload: its name where that leads to it, the variables it shares with the function around it, its attributes, its defaults if one of
+    them can change. Of a function of a library only the name.
     """
 
     code = "function"
@@ -116,13 +118,14 @@ class FunctionKind(ObjectKind):
     def keep(self, capture: Capture, thing: Any) -> Any:
         named = capture.context.names.leads_to(thing)
         if not capture.context.is_users_function(thing):
-            return [capture.context.names.name_of(thing), None, {}] if named else LEFT
+            return [capture.context.names.name_of(thing), None, {}, LEFT] if named else LEFT
         cells = [[_filled(cell), capture.value(_content(cell))] for cell in thing.__closure__ or ()]
         attributes = {name: capture.value(value) for name, value in vars(thing).items()}
-        return [capture.context.names.name_of(thing) if named else "", cells, attributes]
+        defaults = capture.value(_defaults(thing)) if has_changing_defaults(thing) else LEFT
+        return [capture.context.names.name_of(thing) if named else "", cells, attributes, defaults]
 
     def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
-        name, cells, attributes = payload
+        name, cells, attributes, defaults = payload
         found = restore.context.names.thing(name, restore.place) if name else live
         if not isinstance(found, types.FunctionType):
             raise CannotPutBack(f"the script has not made the function `{restore.place}` again")
@@ -136,6 +139,8 @@ class FunctionKind(ObjectKind):
                 cell.cell_contents = restore.thing(value, _content(cell) if _filled(cell) else MISSING)
         for attribute, value in attributes.items():
             vars(found)[attribute] = restore.thing(value, vars(found).get(attribute, MISSING))
+        # They are filled in place: nobody can give a function other ones without setting them anew.
+        restore.thing(defaults, _defaults(found))
         return found
 
 
@@ -211,6 +216,9 @@ class ReducedKind(ObjectKind):
             # torch.float32 and its like: a name in a module.
             return [f"{type(thing).__module__}:{reduced}", None, None]
         function, arguments, *rest = reduced
+        if any(getattr(capture.context.kind_of(type(one)), "code", "") == "loader iterator" for one in arguments):
+            # Nobody else leads to that iterator, so it could not be moved to its place.
+            raise CannotKeep(f"`{capture.place}` is a {type(thing).__name__} around a data loader that has begun")
         values = [capture.value(argument) for argument in arguments]
         state = capture.value(rest[0]) if rest and rest[0] is not None else None
         return [capture.context.names.name_of(function), values, state]
@@ -229,6 +237,17 @@ class ReducedKind(ObjectKind):
 def is_immutable(own_type: type) -> bool:
     """Whether the instances of a type of the standard library never change."""
     return f"{own_type.__module__}.{own_type.__qualname__}" in _IMMUTABLE
+
+
+def has_changing_defaults(function: Any) -> bool:
+    """Whether this is a function with a default that keeps something from call to call: `def add(loss, seen=[])`."""
+    if type(function) is not types.FunctionType or not (function.__defaults__ or function.__kwdefaults__):
+        return False
+    return any(isinstance(one, list | dict | set | collections.deque) for one in _defaults(function))
+
+
+def _defaults(function: Any) -> list[Any]:
+    return [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
 
 
 def _put_items(restore: Restore, live: Any, items: list[Value]) -> None:

@@ -23,9 +23,10 @@ import weakref
 from types import FrameType
 from typing import Any, NoReturn
 
-from ...recording.state_buffer import DOCUMENT, Keeping, StateCell
+from ...recording.state_buffer import DOCUMENT, STEPS_WITHOUT_HEAD, Keeping, StateCell
 from ..no_compile import left_alone_by_compile, passed_over_by_warnings
 from ..rank_recorder import this_rank
+from ..signal_handlers import is_of_a_handler
 from . import devices, frames, random_state
 from .batches import checksum
 from .buckets import Buckets
@@ -46,8 +47,6 @@ _TOPIC = "resume"
 EXIT_CODE = 205
 # The frames and the bytecode of another Python may be other ones.
 _TRIED_PYTHONS = ((3, 11), (3, 13))
-# Without a head after so many steps there is no loop that can be followed.
-_STEPS_WITHOUT_HEAD = 20
 
 
 class ResumeSession:
@@ -181,10 +180,12 @@ class ResumeSession:
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if not self.follows():
+            if self.is_of_rank():
+                self.refuse("F11", f"a thread of the script trains ({frames.users_place(sys._getframe(1))})")
             return
         if not self._heads:
             self._steps_without_head += 1
-            if self._steps_without_head > _STEPS_WITHOUT_HEAD:
+            if self._steps_without_head > STEPS_WITHOUT_HEAD:
                 place = frames.users_place(sys._getframe(1))
                 self.refuse("F11", f"no loop of your own files is around the optimizer's step ({place})")
                 return
@@ -225,6 +226,8 @@ class ResumeSession:
         except (CannotKeep, NoRoom) as error:
             self.refuse("F08" if isinstance(error, NoRoom) else "F13", str(error))
         except Exception as error:
+            if is_of_a_handler(error):
+                raise
             self.refuse("F13", f"{type(error).__name__}: {error}")
             this_rank.note_failure(error, "resume")
         self._frequency.kept(began_ns, time.monotonic_ns())
@@ -271,7 +274,12 @@ class ResumeSession:
         self._slot = self.slots.write(self._heads, capture.tensors, capture.described, marshal.dumps(document))
         self._marks.kept(self._heads)
         self._cells[StateCell.KEEPING] = Keeping.KEPT
-        self.batch_is_due = True
+        if self._is_on:
+            self.batch_is_due = True
+        else:
+            # Another thread has refused meanwhile.
+            self.slots.forget()
+            self._cells[StateCell.KEEPING] = Keeping.REFUSED
 
     def _unnamed(self, kind: list[Any], capture: Capture) -> list[Any]:
         """Optimizers or schedulers that no variable leads to."""
@@ -340,6 +348,8 @@ class ResumeSession:
         try:
             found = checksum(batch)
         except Exception as error:
+            if is_of_a_handler(error):
+                raise
             this_rank.note_failure(error, "resume")
             return
         if self._expected_batch is not None and found is not None and found != self._expected_batch:

@@ -3,6 +3,7 @@
 import importlib
 import random
 import sys
+import weakref
 from typing import Any
 
 from . import random_state
@@ -32,7 +33,8 @@ _NOT_KEPT_OF_OTHERS = {
 class ModuleKind(ObjectKind):
     """A torch.nn.Module.
 
-    Payload: class, training, parameters, buffers, modules below it, other attributes, names of buffers that are in no state dict.
+    Payload: class, training, parameters, buffers, modules below it, other attributes, names of buffers that are in no state dict, number of
+    hooks around its forward pass.
     """
 
     code = "module"
@@ -51,16 +53,19 @@ class ModuleKind(ObjectKind):
             children,
             _attributes(capture, thing),
             sorted(thing._non_persistent_buffers_set),
+            capture.context.hooks.count(thing, capture.place),
         ]
 
     def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
-        name, training, parameters, buffers, children, attributes, *_ = payload
+        name, training, parameters, buffers, children, attributes, _, hooks = payload
         own_type = restore.context.names.thing(name, restore.place)
         if type(live) is not own_type:
             if own_type.__module__.startswith(_ONLY_THEIR_MODULES):
                 raise CannotPutBack(f"the script has not made {own_type.__name__} `{restore.place}` again")
             live = own_type.__new__(own_type)
             sys.modules["torch"].nn.Module.__init__(live)
+        if _hooks(live) != hooks:
+            raise CannotPutBack(f"`{restore.place}` ({own_type.__name__}) had {hooks} hooks, and has {_hooks(live)}")
         restore.bind(number, live)
         # `training` is an attribute of the instance; a model in eval mode stays so.
         live.training = training
@@ -69,6 +74,26 @@ class ModuleKind(ObjectKind):
         _put_members(restore, live._modules, children)
         _put_attributes(restore, live, attributes)
         return live
+
+
+class Hooks:
+    """How many hooks each module had when it was first seen. A hook is a function, which a new process does not have."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, tuple[weakref.ref[Any], int]] = {}
+
+    def count(self, module: Any, place: str) -> int:
+        """The number of hooks of a module.
+
+        Raises:  CannotKeep: it has changed
+        """
+        now = _hooks(module)
+        known = self._first.get(id(module))
+        if known is None or known[0]() is not module:
+            self._first[id(module)] = (weakref.ref(module), now)
+        elif known[1] != now:
+            raise CannotKeep(f"`{place}` ({type(module).__qualname__}) gets or loses a hook while it trains")
+        return now
 
 
 class OptimizerKind(ObjectKind):
@@ -236,6 +261,10 @@ class NumpyRandomKind(ObjectKind):
         else:
             live.bit_generator.state = restore.thing(state)
         return live
+
+
+def _hooks(module: Any) -> int:
+    return len(module._forward_hooks) + len(module._forward_pre_hooks)
 
 
 def _attributes(capture: Capture, module: Any) -> dict[str, Value]:
