@@ -94,11 +94,12 @@ resume-ci: $(STAMPS)/dev
 resume: $(STAMPS)/dev
 	$(BIN)/python bench/resume_kills.py $(RESUME_ARGS)
 
-# With the torch that is there. Without network the rest comes from the wheels in $(WHEELS), which the same command fills where there is one.
+# With the torch that is there. Without network the rest comes from the wheels in $(WHEELS), which the same command fills where there is one;
+# editables is what hatchling asks for to install a folder as editable, and without isolation nobody else installs it.
 gpu: | $(BIN)/python
 	@$(BIN)/python $(HAS_TORCH) || { echo "no torch in $(VENV): make VENV=/path/to/an/environment/with/torch gpu" >&2; exit 1; }
-	@$(PIP) download --dest $(WHEELS) hatchling ".[dev]" || echo "no network: taking what is in $(WHEELS)"
-	@$(PIP) install --no-index --find-links $(WHEELS) hatchling
+	@$(PIP) download --dest $(WHEELS) hatchling editables ".[dev]" || echo "no network: taking what is in $(WHEELS)"
+	@$(PIP) install --no-index --find-links $(WHEELS) hatchling editables
 	@$(PIP) install --no-index --find-links $(WHEELS) --no-build-isolation -e ".[dev]"
 	$(BIN)/python bench/gpu.py $(GPU_ARGS)
 

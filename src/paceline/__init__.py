@@ -4,9 +4,13 @@ Importing this package loads nothing else: the verbs are in `paceline.cli`, thos
 is in `paceline.worker`.
 """
 
-from typing import TYPE_CHECKING, Any
+# A type checker takes the name for typing's. typing itself is not imported: it is the slowest import of the command line before `main` can catch
+# Ctrl-C.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from paceline.api import run, run_function, runs
 
 __all__ = ["__version__", "run", "run_function", "runs"]
@@ -14,7 +18,7 @@ __all__ = ["__version__", "run", "run_function", "runs"]
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """The functions of `paceline.api`, which is imported when the first of them is asked for."""
     if name not in ("run", "run_function", "runs"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -51,6 +51,19 @@ def test_no_verb_imports_torch(argv, tmp_path):
         assert loaded == []
 
 
+def test_nothing_is_imported_before_ctrl_c_is_caught(tmp_path):
+    seen = "import sys; before = {*sys.modules}; import paceline.__main__; print(sorted({*sys.modules} - before))"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", seen],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "['paceline', 'paceline.__main__']"
+
+
 def test_a_reader_that_leaves_is_no_error(recording, tmp_path):
     made = recording("r-aaaaaa")
     made.identity()

@@ -46,6 +46,16 @@ def built(repository, folder, what):
         return folder / getattr(hatchling, what)(str(folder))
 
 
+def test_make_gpu_installs_what_an_editable_install_without_isolation_needs(repository):
+    hatchling = pytest.importorskip("hatchling.build")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(repository)
+        needed = {re.match(r"[\w.-]+", text)[0] for text in ("hatchling", *hatchling.get_requires_for_build_editable())}
+    recipe = (repository / "Makefile").read_text(encoding="utf-8").partition("\ngpu: ")[2].partition("\n\n")[0]
+    for step in ("download --dest $(WHEELS)", "install --no-index --find-links $(WHEELS)"):
+        assert needed <= set(recipe.partition(step)[2].partition("\n")[0].split())
+
+
 def test_the_wheel_is_typed_and_has_every_file_of_the_package(repository, wheel):
     names = set(wheel.namelist())
     assert "paceline/py.typed" in names
