@@ -37,13 +37,14 @@ _SAVES = 200
 class Saver:
     """The process, seen as its agent sees it."""
 
-    def __init__(self, ranks, place, job, pause_seconds=3600.0):
-        order = SaverOrder(tuple(rank.descriptor for rank in ranks), str(place), job, pause_seconds)
+    def __init__(self, ranks, place, job, pause_seconds=3600.0, environment=None, **order):
+        order = SaverOrder(tuple(rank.descriptor for rank in ranks), str(place), job, pause_seconds, **order)
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "paceline.launch.agent.saver_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=order.descriptors,
+            env={**os.environ, **(environment or {})},
         )
         self.process.stdin.write(msgspec.json.encode(order) + b"\n")
         self.process.stdin.flush()

@@ -4,6 +4,7 @@ import os
 import signal
 
 import pytest
+from dead_store import DeadStore
 from kept_state import Rank, complete
 from patience import patient
 from saver_kills import Saver, kill_savers
@@ -87,3 +88,26 @@ def test_after_each_kill_of_a_saver_the_newest_step_is_whole_and_no_older_than_b
     # bench/saver_kills.py does so 1,000 times.
     found = kill_savers(tmp_path, KILLS, seed=16)
     assert found.kills == KILLS and found.newest > 1
+
+
+@pytest.mark.parametrize("request_", ["", "save", "end"])
+def test_of_a_store_that_answers_no_more_it_is_said_once_until_it_answers_again(tmp_path, ranks, request_):
+    pytest.importorskip("fsspec")
+    store = DeadStore(tmp_path)
+    silent = {"silent_seconds": 3600.0 if request_ else 1.0}
+    saver = Saver(ranks, store.url, JOB, pause_seconds=0.1, environment=store.variables, **silent)
+    assert saver.answer()["step"] == 1
+    store.die()
+    for rank in ranks:
+        rank.keep(2)
+    if request_:
+        saver.ask("now")
+        saver.ask(request_)
+    answer = saver.answer()
+    assert answer["step"] == 1 and answer.get("to", "") == request_
+    assert f"{store.url} has not answered for" in answer["failed"]
+    store.live()
+    # The next line is that of the save, which goes on.
+    answer = saver.answer()
+    assert "failed" not in answer and (request_ == "end" or answer["step"] == 2)
+    saver.kill()
