@@ -1,8 +1,12 @@
 """Jobs with `--resume auto` in which something breaks what a resume needs: said, refused or stopped, and never trained on silently."""
 
+import json
+import re
 import signal
+import subprocess
 
 import pytest
+from dead_store import DeadStore
 from summing_job import KILL, RANK, begun, done, events, ran
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
@@ -126,3 +130,71 @@ def test_a_stop_while_the_ranks_resume_ends_the_job(paceline):
     job.process.send_signal(signal.SIGINT)
     assert job.wait().code == 130 and paceline.left() == []
     assert [event["resume_step"] for event in events(paceline, "restart")] == [5]
+
+
+# ------------------------------------------------------------------------------------------------------ where it is saved
+
+# Rank 0 waits for the test in these steps of the first attempt.
+WAITS = """
+    for at, name in ((3, "break"), (6, "go")):
+        while [attempt(), rank, number] == [0, 0, at] and not os.path.exists(name):
+            time.sleep(0.02)
+"""
+TRAINS = "    model(torch.ones(1, 2))"
+
+
+def started(paceline, *options, **environment):
+    """A job of two ranks that waits in its steps 3 and 6, and in which rank 1 is killed in step 6."""
+    assert TRAINS in RANK
+    script = paceline.script("train.py", RANK.replace(TRAINS, WAITS + TRAINS, 1))
+    argv = ("run", "--run-id", "r-1", "--resume", "auto", "--fork-server", "off", "--nproc-per-node", "2", *options)
+    return paceline.start(*argv, script, '{"dies": [[0, 1, 6, 9]]}', **environment)
+
+
+def saved_in(place):
+    return any(place.rglob("manifest.json"))
+
+
+def resumed_all_the_same(paceline, job):
+    finished = job.wait(120)
+    assert finished.code == 0, finished.err
+    lines = [json.loads(line) for line in finished.out.splitlines() if line.startswith("{")]
+    # The state in memory is not lost with the place on the disk.
+    assert begun(lines, 1)[0][0] >= 5 and done(lines) == [36, 36]
+    assert paceline.left() == []
+    return finished
+
+
+def test_a_full_disk_is_said_once_and_costs_the_training_nothing(paceline):
+    disk = paceline.directory / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("a disk of its own needs root")
+    try:
+        job = started(paceline, "--checkpoints", f"file://{disk}")
+        job.until(lambda: saved_in(disk))
+        with pytest.raises(OSError, match="No space"), (disk / "full").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        (paceline.directory / "break").touch()
+        job.until(lambda: "(F06)" in job.err)
+        (paceline.directory / "go").touch()
+        finished = resumed_all_the_same(paceline, job)
+        assert finished.err.count("(F06)") == 1 and "No space left on device" in finished.err
+        assert re.search(r"the last saved step is \d+, the training goes on \(F06\)", finished.err)
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_a_store_that_answers_no_more_costs_the_training_nothing_and_is_said_at_its_end(paceline):
+    pytest.importorskip("fsspec")
+    store = DeadStore(paceline.directory)
+    job = started(paceline, "--checkpoints", store.url, **store.variables)
+    job.until(lambda: saved_in(store.place))
+    store.die()
+    for name in ("break", "go"):
+        (paceline.directory / name).touch()
+    finished = resumed_all_the_same(paceline, job)
+    assert "could not be removed" in finished.err and finished.err.count("(F06)") == 1
+    store.live()

@@ -15,9 +15,10 @@ TENSOR_BYTES = 12288
 class Rank:
     """A rank that keeps a state after each step: every byte of it is the step's."""
 
-    def __init__(self, python="3.11.9"):
+    def __init__(self, python="3.11.9", descriptor=None):
+        """`descriptor`: of a buffer that is there; None: a new one is made."""
         self.python = python
-        self.descriptor = new_buffer()
+        self.descriptor = new_buffer() if descriptor is None else descriptor
         self.header = StateHeader(self.descriptor)
 
     def keep(self, step):

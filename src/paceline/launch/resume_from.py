@@ -15,11 +15,9 @@ from paceline.errors import UsageError
 from paceline.facts import Job
 from paceline.launch.agent.saved_job import script_of
 from paceline.launch.agent.state_holder import StateHolder
+from paceline.launch.replicas import difference
 from paceline.launch.saved_steps import checked, nothing_saved, place_of, saved_steps
-from paceline.recording.saved_state import (
-    Manifest,
-    folder_of,
-)
+from paceline.recording.saved_state import Manifest, folder_of
 from paceline.recording.state_piece import PieceError
 from paceline.storage.errors import told
 from paceline.storage.state_store import StateStore, state_store
@@ -71,7 +69,10 @@ def load_state(job: Job, environ: Mapping[str, str], runs_root: Path) -> LoadedS
         try:
             for manifest in found:
                 _require_same_job(job, manifest, environ, name)
-                if _fill(states, store, manifest):
+                if manifest.world_size != job.ranks_per_host and not _is_alike(store, manifest, job, name):
+                    damaged.append(manifest.step)
+                    continue
+                if _fill(states, store, manifest, job.ranks_per_host):
                     if job.resume_anyway:
                         states.allow_other_sources()
                     return LoadedState(states, manifest.step, manifest.job.hash_seed, _notices(manifest, damaged))
@@ -92,10 +93,11 @@ def _notices(manifest: Manifest, damaged: list[int]) -> tuple[str, ...]:
 # ------------------------------------------------------------------------------------------------------------------- what
 
 
-def _fill(states: StateHolder, store: StateStore, manifest: Manifest) -> bool:
-    """Whether every file is what the manifest says. Then the buffers hold the step."""
-    for local_rank, rank in enumerate(manifest.ranks):
-        folder = folder_of(manifest.step)
+def _fill(states: StateHolder, store: StateStore, manifest: Manifest, ranks: int) -> bool:
+    """Whether every file is what the manifest says. Then the buffers hold the step. A rank that was not there gets rank 0's state."""
+    folder = folder_of(manifest.step)
+    for local_rank in range(ranks):
+        rank = manifest.ranks[local_rank if local_rank < manifest.world_size else 0]
         try:
             plain = b"".join(checked(store, folder, rank.plain))
             tensors = checked(store, folder, rank.tensors)
@@ -116,18 +118,30 @@ def _fill(states: StateHolder, store: StateStore, manifest: Manifest) -> bool:
     return True
 
 
+def _is_alike(store: StateStore, manifest: Manifest, job: Job, name: str) -> bool:
+    """Whether every file is what the manifest says, of a step that another number of ranks goes on from.
+
+    Raises:  UsageError F05: ranks have tensors of their own
+    """
+    try:
+        text = difference(store, manifest)
+    except (PieceError, FileNotFoundError):
+        return False
+    if text is None:
+        return True
+    raise UsageError(
+        _CODE,
+        f"the state is that of {manifest.world_size} ranks, and the job has {job.ranks_per_host}",
+        saw=f"step {manifest.step} of run {manifest.job.run_id}: {text}",
+        next=f"paceline run --resume {shown(name)} --nproc-per-node {manifest.world_size} ...",
+    )
+
+
 # ---------------------------------------------------------------------------------------------------------- the same job
 
 
 def _require_same_job(job: Job, manifest: Manifest, environ: Mapping[str, str], name: str) -> None:
     """Raises:  UsageError F05: the job is not the one whose state was saved"""
-    if manifest.world_size != job.ranks_per_host:
-        raise UsageError(
-            _CODE,
-            f"the state is that of {manifest.world_size} ranks, and the job has {job.ranks_per_host}",
-            saw=f"step {manifest.step} of run {manifest.job.run_id}",
-            next=f"paceline run --resume {shown(name)} --nproc-per-node {manifest.world_size} ...",
-        )
     python, torch = _versions(environ)
     if _minor(python) != _minor(manifest.python):
         raise UsageError(

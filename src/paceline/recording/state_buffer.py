@@ -24,10 +24,11 @@ SIZE_BYTES = 3 << 40
 # A rank that has made more steps of an optimizer and kept none of them will keep none: there is no loop that can be followed.
 STEPS_WITHOUT_HEAD = 20
 # The plain values of a slot: a tuple of these, as marshal writes it.
-# `described`: dtype and shape of each tensor; `versions`: of Python and torch; `sources`: file of the user -> its checksum.
+# `described`: dtype and shape of each tensor; `versions`: of Python and torch; `sources`: file of the user -> its checksum;
+# `rank`: this rank and the number of ranks; `first`: the variables and their nodes before the training changed them.
 DOCUMENT = (
     "cursors", "head_is_loop", "head_line", "frames", "modules", "others", "loaders", "buckets", "random", "gradients", "began",
-    "nodes", "described", "files", "extra", "versions", "sources",
+    "nodes", "described", "files", "extra", "versions", "sources", "rank", "first",
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ Any reader of that format opens such a file. The names of the tensors are their 
 import json
 import math
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 
 BLOCK_BYTES = 4 << 20
@@ -99,6 +100,35 @@ def put_piece(blocks: Iterator[bytes], descriptor: int, slot_at: int) -> int:
     Raises:  PieceError: it is no such file, or it is cut; OSError: there is no room
     """
     reader = _Reader(blocks)
+    sizes = _sizes_in(reader)
+    places, total = layout(sizes)
+    if total:
+        os.posix_fallocate(descriptor, slot_at, total)
+    for place, size in zip(places, sizes, strict=True):
+        _put_at(reader, size, descriptor, slot_at + place)
+    return total
+
+
+def checksums_of(blocks: Iterator[bytes]) -> list[int]:
+    """The CRC-32 of each tensor of a file.
+
+    Raises:  PieceError: it is no such file, or it is cut
+    """
+    reader = _Reader(blocks)
+    return [_checksum(reader, size) for size in _sizes_in(reader)]
+
+
+def _checksum(reader: "_Reader", size: int) -> int:
+    found = 0
+    while size:
+        block = reader.take(min(size, BLOCK_BYTES))
+        found = zlib.crc32(block, found)
+        size -= len(block)
+    return found
+
+
+def _sizes_in(reader: "_Reader") -> list[int]:
+    """The bytes of each tensor, as the header at the beginning of a file has them."""
     length = int.from_bytes(reader.take(_LENGTH_BYTES), "little")
     if length > _MOST_HEADER_BYTES:
         raise PieceError("its header is no header of this format")
@@ -106,15 +136,9 @@ def put_piece(blocks: Iterator[bytes], descriptor: int, slot_at: int) -> int:
         tensors = json.loads(reader.take(length))
         count = len(tensors) - len({"__metadata__"} & tensors.keys())
         offsets = [tensors[str(number)]["data_offsets"] for number in range(count)]
-        sizes = [int(end) - int(begin) for begin, end in offsets]
+        return [int(end) - int(begin) for begin, end in offsets]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PieceError("its header is no header of this format") from error
-    places, total = layout(sizes)
-    if total:
-        os.posix_fallocate(descriptor, slot_at, total)
-    for place, size in zip(places, sizes, strict=True):
-        _put_at(reader, size, descriptor, slot_at + place)
-    return total
 
 
 def _put_at(reader: "_Reader", size: int, descriptor: int, at: int) -> None:

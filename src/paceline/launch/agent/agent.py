@@ -73,6 +73,7 @@ RESUMED_SECONDS = 0.01
 FIRST_STEP_SECONDS = 1.0
 FIRST_KEPT_SECONDS = 0.2
 REMOVED_SECONDS = 30.0
+FAILING_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -490,15 +491,29 @@ class HostAgent:
             saver = self._new_saver(states)
         if saver is None:
             return
+        # A store that has not answered before keeps no job from its end.
+        usual_seconds = REMOVED_SECONDS if well else max(1.0, self.job.stop_grace_seconds)
+        answer = await saver.ask("end" if well else "save", FAILING_SECONDS if saver.is_failing else usual_seconds)
         if well:
-            await saver.ask("end", REMOVED_SECONDS)
+            self._tell_of_removal(answer)
         else:
-            answer = await saver.ask("save", max(1.0, self.job.stop_grace_seconds))
-            if answer.step is not None:
-                command = command_to_go_on(self.identity.command, self.identity.run_id)
-                text = f"saved step {answer.step} in {answer.seconds:.1f} s; to go on from it: {command}"
-                self.event("notice", text=text)
+            self._tell_of_last_save(answer)
         self._close_saver(saver)
+
+    def _tell_of_removal(self, answer: SaverAnswer) -> None:
+        if answer.failed and answer.step is not None:
+            text = (
+                f"the job has ended well, and its saved step {answer.step} could not be removed: {answer.failed} (F06)"
+            )
+            self.event("notice", text=text)
+
+    def _tell_of_last_save(self, answer: SaverAnswer) -> None:
+        if answer.failed:
+            self.event("notice", text=f"the newest state could not be saved: {answer.failed} (F06)")
+        if answer.step is not None:
+            command = command_to_go_on(self.identity.command, self.identity.run_id)
+            when = "before that" if answer.failed else f"in {answer.seconds:.1f} s"
+            self.event("notice", text=f"saved step {answer.step} {when}; to go on from it: {command}")
 
     def _close_saver(self, saver: StateSaver) -> None:
         saver.close()

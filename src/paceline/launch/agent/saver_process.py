@@ -20,11 +20,15 @@ from paceline.launch.agent.state_saving import SavedStep, StateSaving
 from paceline.recording.saved_state import JobFacts
 from paceline.storage.errors import as_ours
 from paceline.storage.state_store import state_store
+from paceline.storage.urls import shown
 
 # Saving takes at most a tenth of the time, and does not wear out a disk with a state that is small.
 _SHARE_OF_TIME = 0.1
 PAUSE_SECONDS = 5.0
 _LAST_SAVE_SECONDS = 120.0
+SILENT_SECONDS = 60.0
+# The same while the agent waits for an answer, at the end of the job.
+_SILENT_AT_END_SECONDS = 5.0
 _LOWEST_PRIORITY = 19
 
 
@@ -39,6 +43,8 @@ class SaverOrder(msgspec.Struct, frozen=True):
     """The job, for the manifest."""
     pause_seconds: float = PAUSE_SECONDS
     """Shortest time between two saves."""
+    silent_seconds: float = SILENT_SECONDS
+    """If a save has moved no byte for so long, the agent is told that the place does not answer."""
 
 
 class SaverAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -66,9 +72,13 @@ class SaverProgram:
     def __init__(self, order: SaverOrder) -> None:
         self.requests: queue.Queue[str] = queue.Queue()
         self.job_is_done = threading.Event()
+        # The request for whose answer the agent waits.
+        self.asked = ""
         self._order = order
         self._saving: StateSaving | None = None
         self._newest = SaverAnswer()
+        # When a save has last moved a byte; None: no save is going on.
+        self._moved: float | None = None
 
     def serve(self) -> None:
         """Save until the agent has left."""
@@ -80,22 +90,47 @@ class SaverProgram:
                 request = ""
             if request == "end":
                 self._tell(self._ended())
+                self.asked = ""
                 continue
             began = time.monotonic()
             before = self._newest.step
             answer = self._saved(request)
             if request or answer.failed or answer.step != before:
                 self._tell(answer)
+            if request == self.asked:
+                self.asked = ""
             if request == _GONE:
                 return
             pause = max(self._order.pause_seconds, (time.monotonic() - began) * (1 / _SHARE_OF_TIME - 1))
 
+    def watch(self) -> None:
+        """Tell the agent once of each save that does not move any more. A call of a store's library may never return."""
+        told: tuple[float | None, str] = None, ""
+        while True:
+            time.sleep(min(1.0, self._order.silent_seconds / 10))
+            moved, asked, most_seconds = self._moved, self.asked, self._order.silent_seconds
+            if asked:
+                most_seconds = min(most_seconds, _SILENT_AT_END_SECONDS)
+            silent_seconds = time.monotonic() - moved if moved is not None else 0.0
+            if silent_seconds < most_seconds or told == (moved, asked):
+                continue
+            told = moved, asked
+            text = f"{shown(self._order.place)} has not answered for {silent_seconds:.0f} s"
+            self._tell(msgspec.structs.replace(self._newest, to=asked, failed=text))
+
+    def _is_over(self) -> bool:
+        self._moved = time.monotonic()
+        return self.job_is_done.is_set()
+
     def _saved(self, request: str) -> SaverAnswer:
+        self._moved = time.monotonic()
         try:
             found = self._of_place().save()
         except Exception as error:
             # Whatever a store's library raises: the training goes on, and the save before is still there.
             return msgspec.structs.replace(self._newest, to=request, failed=self._reason(error))
+        finally:
+            self._moved = None
         if found is not None:
             self._newest = _answer(found)
         return msgspec.structs.replace(self._newest, to=request)
@@ -104,7 +139,7 @@ class SaverProgram:
         try:
             self._of_place().end()
         except Exception as error:
-            return SaverAnswer("end", failed=self._reason(error))
+            return msgspec.structs.replace(self._newest, to="end", failed=self._reason(error))
         return SaverAnswer("end")
 
     def _of_place(self) -> StateSaving:
@@ -113,7 +148,7 @@ class SaverProgram:
                 self._order.descriptors,
                 state_store(self._order.place),
                 self._order.job,
-                is_over=self.job_is_done.is_set,
+                is_over=self._is_over,
             )
         return self._saving
 
@@ -148,6 +183,8 @@ def main() -> None:
     def read() -> None:
         for line in sys.stdin:
             request = msgspec.json.decode(line, type=str)
+            if request != "now":
+                program.asked = request
             if request == "end":
                 program.job_is_done.set()
             program.requests.put(request)
@@ -156,7 +193,8 @@ def main() -> None:
         time.sleep(_LAST_SAVE_SECONDS)
         os._exit(1)
 
-    threading.Thread(target=read, daemon=True).start()
+    for thread in (read, program.watch):
+        threading.Thread(target=thread, daemon=True).start()
     program.serve()
 
 

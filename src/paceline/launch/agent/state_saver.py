@@ -55,6 +55,11 @@ class StateSaver:
         return self._process.pid
 
     @property
+    def is_failing(self) -> bool:
+        """Whether the last save has failed, or does not move."""
+        return self._is_failing
+
+    @property
     def has_left(self) -> bool:
         """Whether the process has ended by itself, or was killed."""
         return self._has_left

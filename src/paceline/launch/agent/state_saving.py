@@ -132,11 +132,12 @@ class StateSaving:
 
     def end(self) -> None:
         """The job has ended well: remove its saved steps, and say so to who wants to go on from them."""
-        self._store.write(ENDED, [f'{{"run_id": "{self._job.run_id}", "ended_ns": {time.time_ns()}}}\n'.encode()])
         for folder in self._store.folders():
             if step_of(folder) is not None:
                 self._store.remove(f"{folder}/{MANIFEST}")
                 self._store.remove(folder)
+        # Last: a full disk has room for it now.
+        self._store.write(ENDED, [f'{{"run_id": "{self._job.run_id}", "ended_ns": {time.time_ns()}}}\n'.encode()])
 
     # ------------------------------------------------------------------------------------------------------------- save
 

@@ -22,9 +22,10 @@ from typing import Any
 from ..error_file import is_users
 from ..no_compile import left_alone_by_compile, passed_over_by_warnings
 from ..signal_handlers import is_of_a_handler
-from . import lost_worker, random_state
+from . import lost_worker, other_ranks, random_state
 from .datasets import DatasetWatch
 from .object_graph import MISSING, PLAIN_TYPES, CannotKeep, CannotPutBack, Capture, Restore
+from .other_ranks import Deal
 
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
 _FRAMES = 32
@@ -40,6 +41,7 @@ class Position:
     """How far one iterator is."""
 
     __slots__ = (
+        "deal",
         "in_generator",
         "is_followed",
         "key",
@@ -52,12 +54,14 @@ class Position:
         "workers",
     )
 
-    def __init__(self, key: tuple[int, int], loader: Any, random: bytes, samplers: bytes) -> None:
+    def __init__(self, key: tuple[int, int], loader: Any, random: bytes, samplers: bytes, deal: Deal | None) -> None:
         self.key = key
         self.loader = weakref.ref(loader)
         # Random numbers, and what decides on the loader's order: before the iterator was made.
         self.random = random
         self.samplers = samplers
+        # How the order of this epoch is dealt out to the ranks, as far as this is known.
+        self.deal = deal
         # Batches that the script has taken.
         self.taken = 0
         # Worker -> its random numbers after its last batch that was taken.
@@ -71,7 +75,8 @@ class Position:
 
     def plain(self) -> tuple[Any, ...]:
         """What a saved state holds of it."""
-        return self.key, self.random, self.samplers, self.taken, self.workers, self.in_generator
+        deal = None if self.deal is None else tuple(self.deal)
+        return self.key, self.random, self.samplers, self.taken, self.workers, self.in_generator, deal
 
 
 class Loaders:
@@ -86,8 +91,13 @@ class Loaders:
         self._wanted: list[tuple[Any, int]] = []
         # A loop passes over what was done.
         self.passing = False
-        # The position at which an iterator is being made.
+        # The position at which an iterator is being made, and how the rest of its epoch is dealt out.
         self._arriving: tuple[Any, ...] | None = None
+        self._deal: Deal | None = None
+        # Of a saved state of another number of ranks: that number.
+        self._ranks_then: int | None = None
+        # Of its epochs, the deal of before and of now.
+        self.dealt: list[tuple[Deal, Deal]] = []
         # In a worker: what it reads; its random numbers, to be set before its first batch.
         self._watch: DatasetWatch | None = None
         self._workers_begin: dict[int, Any] = {}
@@ -110,9 +120,10 @@ class Loaders:
                 return number
         raise CannotKeep(f"`{place}` is an iterator of a data loader that was made before")
 
-    def expect(self, kept: list[tuple[Any, ...]]) -> None:
-        """Make iterators where they were in a saved state."""
+    def expect(self, kept: list[tuple[Any, ...]], ranks_then: int | None = None) -> None:
+        """Make iterators where they were in a saved state. `ranks_then`: its number of ranks, if that is another one."""
         self._kept = kept
+        self._ranks_then = ranks_then
         self.ahead = {position[0]: position for position in kept}
 
     def wants(self, iterator: Any, number: int) -> None:
@@ -136,8 +147,11 @@ class Loaders:
             made = self._made_at(loader, wanted)
             # Who holds the iterator must see it where it was.
             iterator.__dict__, made.__dict__ = made.__dict__, iterator.__dict__
+        if self._ranks_then is not None and not self.dealt:
+            raise CannotPutBack("no data loader was in its epoch: nobody knows which data the other ranks have had")
         self._wanted.clear()
         self.ahead.clear()
+        self._ranks_then = None
         for one in self._live:
             if (found := one()) is not None:
                 vars(found)[_ATTRIBUTE].to_pass = 0
@@ -171,10 +185,19 @@ class Loaders:
     def _made(self, make: Any, loader: Any, key: tuple[int, int]) -> Any:
         wanted = self.ahead.pop(key, None)
         try:
+            deal = other_ranks.deal_of(loader)
             if wanted is not None:
                 self._put_samplers_back(loader, wanted[2])
-                random_state.put_back(wanted[1])
-            position = Position(key, loader, random_state.kept(), self._samplers(loader))
+                deal = self._deal_of(loader, wanted, deal)
+                if self._ranks_then is None:
+                    random_state.put_back(wanted[1])
+                else:
+                    # The seeds of the workers come from these.
+                    random_state.begin_for_rank(wanted[1], other_ranks.own_rank()[0])
+                    wanted = (*wanted[:4], {}, *wanted[5:])
+            position = Position(key, loader, random_state.kept(), self._samplers(loader), deal)
+        except CannotPutBack as error:
+            self._session.cannot_put_back(error)
         except Exception as error:
             if is_of_a_handler(error):
                 raise
@@ -184,7 +207,7 @@ class Loaders:
         self._workers_begin = {}
         # A stream is read again from its beginning, by all of its workers in their order.
         if wanted is not None and not wanted[5] and loader._dataset_kind == 0:
-            self._arriving = wanted
+            self._arriving, self._deal = wanted, deal
             self._workers_begin = dict(wanted[4])
         if loader.num_workers and _start_method(loader) != "fork":
             self._session.refuse(
@@ -195,12 +218,37 @@ class Loaders:
             if wanted is not None and not wanted[5]:
                 self._advance(iterator, loader, position, wanted)
         finally:
-            self._arriving = None
+            self._arriving = self._deal = None
             self._workers_begin = {}
         vars(iterator)[_ATTRIBUTE] = position
         self._live = [one for one in self._live if one() is not None and one() is not iterator]
         self._live.append(weakref.ref(iterator))
         return iterator
+
+    def _deal_of(self, loader: Any, wanted: tuple[Any, ...], now: Deal | None) -> Deal | None:
+        """How the rest of an epoch of a saved state is dealt out.
+
+        Raises:  CannotPutBack: it was dealt to another number of ranks, and nobody knows how
+        """
+        then = wanted[6]
+        if self._ranks_then is None:
+            # A deal of an epoch in which the number of ranks has changed goes on.
+            return now if then is None or not then[2] else Deal(*then)
+        if wanted[5]:
+            raise CannotPutBack(
+                "the data loader is read by a generator of the script, which would have to read it again"
+            )
+        deal = other_ranks.dealt_again(loader, then, wanted[3], self._ranks_then, "the order of a data loader")
+        self.dealt.append((Deal(*then), deal))
+        return deal
+
+    def _pass_over(self, iterator: Any, loader: Any, taken: int) -> None:
+        """Move the order of an iterator that has just been made to behind the batches that were taken."""
+        if self._deal is not None and self._deal.passed:
+            iterator._sampler_iter = other_ranks.batches(loader, self._deal)
+            taken -= self._deal.taken
+        for _ in range(taken):
+            next(iterator._sampler_iter)
 
     def _samplers(self, loader: Any) -> bytes:
         """What decides on a loader's order, as plain data."""
@@ -217,6 +265,8 @@ class Loaders:
 
     def _put_samplers_back(self, loader: Any, kept: bytes) -> None:
         values, nodes, small, of_dataset = marshal.loads(kept)
+        if self._ranks_then is not None:
+            other_ranks.leave_out_numbers(nodes)
         restore = Restore(nodes, self._session.context)
         restore.place = "the sampler of a data loader"
         for value, one in zip(values, (loader.generator, loader.sampler, loader.batch_sampler), strict=True):
@@ -238,7 +288,7 @@ class Loaders:
             for _ in range(taken):
                 self._next_batch(iterator)
         elif loader.num_workers == 0:
-            _pass_over(iterator._sampler_iter, taken)
+            self._pass_over(iterator, loader, taken)
         position.taken = position.to_pass = taken
         position.workers = dict(wanted[4])
 
@@ -276,7 +326,7 @@ class Loaders:
             reset(self, loader, first_iter)
             wanted = loaders._arriving
             if wanted is not None and self._dataset_kind == 0:
-                _pass_over(self._sampler_iter, wanted[3])
+                loaders._pass_over(self, loader, wanted[3])
 
         base.__next__, base._reset = left_alone_by_compile(__next__), left_alone_by_compile(_reset)
 
@@ -417,8 +467,3 @@ def _is_flat(container: Any) -> bool:
 def _start_method(loader: Any) -> str:
     context = loader.multiprocessing_context
     return str((context or multiprocessing).get_start_method())
-
-
-def _pass_over(iterator: Any, count: int) -> None:
-    for _ in range(count):
-        next(iterator)

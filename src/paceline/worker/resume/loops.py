@@ -6,6 +6,7 @@ ended is seen by where its frame is.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterable, Iterator
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
@@ -123,6 +124,11 @@ class RunningLoops:
             return source
         began_with = (source.start, source.stop, source.step) if type(source) is range else None
         loop, cursor = self._reach(line, frame, began_with)
+        if cursor is not None and self._session.has_other_ranks():
+            try:
+                _require_other_ranks_do_not_matter(loop, source, cursor)
+            except CannotPutBack as error:
+                self._session.cannot_put_back(error)
         if cursor is not None and cursor[4] is not None:
             # The script may have begun elsewhere, at a checkpoint of its own.
             source, loop.began_with = range(*cursor[4]), cursor[4]
@@ -288,6 +294,19 @@ class RunningLoops:
         if random is not None:
             random_state.put_back(random)
         return last
+
+
+def _require_other_ranks_do_not_matter(loop: Loop, source: Iterable[Any], cursor: tuple[Any, ...]) -> None:
+    """Raises:  CannotPutBack: with another number of ranks the loop has other items than the rest of the data"""
+    where = f"{loop.place[0]}:{loop.place[2]}"
+    if cursor[4] is not None and cursor[4] != loop.began_with:
+        raise CannotPutBack(
+            f"{where}: with another number of ranks the loop is over {source!r}, and was over {range(*cursor[4])!r}"
+        )
+    if type(source) in (zip, itertools.islice):
+        raise CannotPutBack(
+            f"{where}: with another number of ranks {type(source).__name__} may end before the data does"
+        )
 
 
 def _frames_by_id(frame: FrameType | None) -> dict[int, FrameType]:

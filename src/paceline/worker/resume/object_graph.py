@@ -29,6 +29,15 @@ class CannotPutBack(Exception):
     """A saved state does not fit the objects that the script has made. The text says where."""
 
 
+class Unchanged:
+    """A plain value that the training has not changed, in a state of another number of ranks: the script makes its own again."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
 class ObjectKind:
     """One kind of object: how it becomes plain data, and how that becomes an object again."""
 
@@ -142,6 +151,8 @@ class Restore:
         Raises:  CannotPutBack: it is neither there nor can it be made
         """
         if type(value) is not tuple:
+            if type(value) is Unchanged:
+                return value.value if live is MISSING else live
             return value
         number = value[0] if value else -1
         if number in self._made:

@@ -1,6 +1,7 @@
 """The states of random number generators as plain values: torch's, Python's, numpy's where the script has imported it."""
 
 import ctypes
+import hashlib
 import importlib
 import marshal
 import random
@@ -30,6 +31,18 @@ def put_back(states: bytes) -> None:
         put_numpy(importlib.import_module("numpy.random"), of_numpy_then)
     if cuda is not None:
         torch.cuda.set_rng_state_all([to_tensor(state) for state in cuda])
+
+
+def begin_for_rank(states: bytes, rank: int) -> None:
+    """Seed the global generators from the states of another rank and the number of this one.
+
+    Holds:   the same arguments give the same random numbers, another rank gives others
+    """
+    digest = hashlib.sha256(states + rank.to_bytes(8, "little")).digest()
+    sys.modules["torch"].manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+    random.seed(digest)
+    if "numpy.random" in sys.modules:
+        importlib.import_module("numpy.random").seed(int.from_bytes(digest[8:12], "little"))
 
 
 def of_tensor(state: Any) -> bytes:

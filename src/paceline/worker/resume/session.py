@@ -27,7 +27,7 @@ from ...recording.state_buffer import DOCUMENT, STEPS_WITHOUT_HEAD, Keeping, Sta
 from ..no_compile import left_alone_by_compile, passed_over_by_warnings
 from ..rank_recorder import this_rank
 from ..signal_handlers import is_of_a_handler
-from . import devices, frames, random_state
+from . import devices, frames, other_ranks, random_state
 from .batches import checksum
 from .buckets import Buckets
 from .files import Files
@@ -87,6 +87,13 @@ class ResumeSession:
         # Ids of optimizers and schedulers that something of a library holds.
         self._held_elsewhere: set[int] = set()
         self._gradients_matter: bool | None = None
+        self._rank, self._ranks = other_ranks.own_rank()
+        # Of a saved state: the number of ranks it is of, if that is another one.
+        self._ranks_then: int | None = None
+        # The saved state is that of another rank.
+        self._is_new_rank = False
+        # The variables as they were before the training changed them.
+        self._first = b""
 
     # --------------------------------------------------------------------------------------------------- beginning
 
@@ -108,10 +115,19 @@ class ResumeSession:
             self._again_until = step + max(1, self._every_before)
             self.head_is_loop = self._plan["head_is_loop"]
             self.loops.ahead = list(self._plan["cursors"])
-            self.loaders.expect(self._plan["loaders"])
+            rank_then, ranks_then = self._plan["rank"]
+            self._ranks_then = None if ranks_then == self._ranks else ranks_then
+            self._is_new_rank = rank_then != self._rank
+            self._first = self._plan["first"]
+            self.loaders.expect(self._plan["loaders"], self._ranks_then)
             self.buckets.expect(self._plan["buckets"])
-            self.files.expect(self._plan["files"])
-            self._began = marshal.loads(self._plan["began"])
+            if self._is_new_rank:
+                # Its files would be those of the other rank.
+                self.files.expect(([], []))
+                random_state.begin_for_rank(self._plan["began"], self._rank)
+            else:
+                self.files.expect(self._plan["files"])
+                self._began = marshal.loads(self._plan["began"])
             atexit.register(self._was_put_back)
             try:
                 self._require_same_sources(self._plan)
@@ -137,6 +153,10 @@ class ResumeSession:
     def makes_steps_again(self) -> bool:
         """Whether this step may have been made before the last restart, as far as the processes of that time came."""
         return self._again_until > 0 and self._plan is None and self._heads <= self._again_until
+
+    def has_other_ranks(self) -> bool:
+        """Whether a saved state is to be put back that is of another number of ranks."""
+        return self._ranks_then is not None
 
     def is_training(self) -> bool:
         """Whether a step has been made."""
@@ -236,21 +256,12 @@ class ResumeSession:
         if os.environ.get("PACELINE_GRADIENTS"):
             raise CannotKeep("--gradients exchanges gradients by a strategy that may have a state")
         capture = Capture(self.context)
-        stack = frames.users_frames(frame)
-        kept_frames = [
-            (frames.name_of(one), capture.variables(one.f_locals, frames.live_names_of(one)))
-            for one in stack
-            if one.f_code.co_name != "<module>"
-        ]
-        live_of_main = next((frames.live_names_of(one) for one in stack if one.f_code.co_name == "<module>"), None)
-        modules = {
-            name: capture.variables(frames.variables_of(module), live_of_main if name == "__main__" else None)
-            for name, module in self._modules.items()
-        }
+        kept_frames, modules = self._captured(capture, frame)
         others = [[capture.value(one) for one in self._unnamed(kind, capture)] for kind in self._known_objects()]
         extra = [capture.value(one) for one in _extra()]
         gradients = self._gradients(capture)
         chain = self.loops.around(frame)
+        self._first = self._first or marshal.dumps((kept_frames, modules, capture.nodes))
         document = (
             [loop.cursor() for loop in chain],
             is_loop,
@@ -269,6 +280,8 @@ class ResumeSession:
             extra,
             (sys.version.split()[0], str(sys.modules["torch"].__version__)),
             compiled,
+            (self._rank, self._ranks),
+            self._first,
         )
         self._marks.flush()
         self._slot = self.slots.write(self._heads, capture.tensors, capture.described, marshal.dumps(document))
@@ -280,6 +293,21 @@ class ResumeSession:
             # Another thread has refused meanwhile.
             self.slots.forget()
             self._cells[StateCell.KEEPING] = Keeping.REFUSED
+
+    def _captured(self, capture: Capture, frame: FrameType) -> tuple[list[Any], dict[str, Any]]:
+        """The variables of the user's frames and modules."""
+        stack = frames.users_frames(frame)
+        kept_frames = [
+            (frames.name_of(one), capture.variables(one.f_locals, frames.live_names_of(one)))
+            for one in stack
+            if one.f_code.co_name != "<module>"
+        ]
+        live_of_main = next((frames.live_names_of(one) for one in stack if one.f_code.co_name == "<module>"), None)
+        modules = {
+            name: capture.variables(frames.variables_of(module), live_of_main if name == "__main__" else None)
+            for name, module in self._modules.items()
+        }
+        return kept_frames, modules
 
     def _unnamed(self, kind: list[Any], capture: Capture) -> list[Any]:
         """Optimizers or schedulers that no variable leads to."""
@@ -388,6 +416,10 @@ class ResumeSession:
         stack = [one for one in frames.users_frames(frame) if one.f_code.co_name != "<module>"]
         if [frames.name_of(one) for one in stack] != [name for name, _ in plan["frames"]]:
             raise CannotPutBack("the loop is reached through other functions than before")
+        if self._ranks_then is not None:
+            first = self._variables_now(frame)
+            other_ranks.leave_unchanged(plan)
+            self._first = first
         found = [
             (one, restore.variables(kept, one.f_locals)) for one, (_, kept) in zip(stack, plan["frames"], strict=True)
         ]
@@ -415,8 +447,32 @@ class ResumeSession:
             space.update(variables)
         self.loaders.put_back()
         self.files.put_back()
-        random_state.put_back(plan["random"])
-        self._slot, self._expected_batch = slot.number, slot.batch_crc
+        self._slot = slot.number
+        if self._ranks_then is None:
+            self._expected_batch = slot.batch_crc
+        if self._is_new_rank:
+            random_state.begin_for_rank(plan["random"], self._rank)
+        else:
+            random_state.put_back(plan["random"])
+        if self._ranks_then is not None:
+            self._say_other_ranks(self._ranks_then)
+            self._ranks_then = None
+
+    def _variables_now(self, frame: FrameType) -> bytes:
+        """The variables at the head as plain data: as the script has made them for this number of ranks."""
+        capture = Capture(self.context)
+        stack, main = self._captured(capture, frame)
+        return marshal.dumps((stack, main, capture.nodes))
+
+    def _say_other_ranks(self, ranks_then: int) -> None:
+        if self._rank:
+            return
+        then, now = self.loaders.dealt[0]
+        self._say(
+            "F09",
+            f"{self._ranks} ranks instead of {ranks_then} from step {self._heads}: global batch {now.batch_size * self._ranks} instead of "
+            f"{then.batch_size * ranks_then}, learning rate unchanged, order of the data continued, not bit-identical",
+        )
 
     @staticmethod
     def _put_others(restore: Restore, live: list[Any], kept: list[Any]) -> None:
