@@ -13,7 +13,7 @@ from time import monotonic_ns
 from types import CodeType, FrameType
 from typing import Any
 
-from . import random_state
+from . import frames, random_state
 from .object_graph import PLAIN_TYPES, CannotPutBack
 
 # Place of a loop: its file and function, its line.
@@ -230,7 +230,7 @@ class RunningLoops:
         """A loop that the script comes to, and its cursor if it is one that must be reached again."""
         chain = self.around(frame)
         entered = chain[-1].entered if chain else self._entered
-        place = (frame.f_code.co_filename, frame.f_code.co_qualname, line)
+        place = (*frames.name_of(frame), line)
         ordinal = entered[place] = entered.get(place, -1) + 1
         loop = Loop(place, frame, ordinal, began_with, last_line)
         self.is_noted = False
