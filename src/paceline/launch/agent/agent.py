@@ -502,7 +502,8 @@ class HostAgent:
             answer = await saver.ask("save", max(1.0, self.job.stop_grace_seconds))
             if answer.step is not None:
                 command = command_to_go_on(self.identity.command, self.identity.run_id)
-                text = f"saved step {answer.step} in {answer.seconds:.1f} s; to go on from it: {command}"
+                again = "a further try of this job goes on from it; by hand" if self.job.submission_id else "to go on from it"
+                text = f"saved step {answer.step} in {answer.seconds:.1f} s; {again}: {command}"
                 self.event("notice", text=text)
         self._close_saver(saver)
 
