@@ -206,6 +206,10 @@ class Job:
     """The run, URL or directory whose saved state the job goes on from; None: it begins at the start of the script."""
     resume_anyway: bool = False
     """Whether the job goes on from a saved state although its script or its torch is another one."""
+    submission_id: str | None = None
+    """Run id of the first attempt of a submitted job, whose further attempts go on from its saved steps; None: it was not submitted."""
+    state_dir: str | None = None
+    """The directory of saved steps, which outlives an attempt; None: it is below `checkpoint_url`, or in the recording of the first attempt."""
     gradients: str | None = None
     """The strategy of --gradients; None: the script's own exchange."""
     allow_lossy: bool = False

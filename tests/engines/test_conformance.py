@@ -8,13 +8,16 @@ all-reduce times: tests/planner/test_collective.py.
 
 import json
 import os
+import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sagemaker_containers import OPTIONS, Containers, a_job
+from going_on import SCRIPT, GoingOn
+from sagemaker_containers import OPTIONS, Containers, a_job, first_process
 
 from paceline.contract.hyperparameters import from_wire, to_arguments
 from paceline.contract.tree import in_host_order, read_job
@@ -142,3 +145,25 @@ def test_f_a_time_limit_ends_as_what_it_is(containers, tmp_path):
     assert (str(run.status), str(run.secondary_status)) == ("Stopped", "MaxRuntimeExceeded")
     assert "time limit" in container.failure or "--max-run" in container.failure
     assert "MaxRuntimeExceeded" in container.out and os.path.exists(container.recording / "events.jsonl")
+
+
+@pytest.mark.engine
+def test_a_container_that_follows_an_interrupted_one_goes_on_at_the_saved_step(containers, hosts, tmp_path):
+    going_on = GoingOn(tmp_path)
+    fields = {"hosts": 1, "resume": True, "checkpoint_url": "s3://jobs/kept", "arguments": going_on.arguments}
+    job = a_job(tmp_path, SCRIPT, **fields)
+    (tree,) = containers.lay(job, start="direct")
+    first = containers.direct(0, tree)
+    going_on.until_saved(lambda: [tree / "checkpoints/.paceline/state"], lambda: first.out)
+    os.kill(first_process(first), signal.SIGTERM)
+    assert first.wait() == 204, first.out
+    going_on.go()
+    # Another machine: nothing is left but what SageMaker had copied from the directory of checkpoints.
+    (tmp_path / "following").mkdir()
+    following = Containers(hosts, tmp_path / "following", sys.executable)
+    (new_tree,) = following.lay(job, start="direct")
+    shutil.copytree(tree / "checkpoints", new_tree / "checkpoints", dirs_exist_ok=True)
+    second = following.direct(0, new_tree)
+    assert second.wait() == 0, second.out
+    following.close()
+    going_on.check(second.recording)

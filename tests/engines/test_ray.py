@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from going_on import GoingOn
 from ray_cluster import RayCluster, submission
 from submissions import changed
 
@@ -179,6 +180,21 @@ def test_a_lost_node_is_retried_on_the_nodes_that_are_there_then(cluster, code, 
     assert f"{run_id}.2" in (held.run_dir / "events.jsonl").read_text()
     cluster.wait_for_nodes(3)
     cluster.until_nothing_is_left()
+
+
+def test_a_retry_on_another_node_goes_on_at_the_saved_step(cluster, root, run_id, tmp_path):
+    going_on, kept = GoingOn(tmp_path), tmp_path / "kept"
+    fields = {"hosts": 1, "retries": 1, "resume": True, "checkpoint_url": kept.as_uri()}
+    held = cluster.hold(submission(run_id, "train.py", *going_on.arguments, **fields), root, going_on.code)
+    going_on.until_saved(lambda: [kept / ".paceline/state"], lambda: held.log)
+    lost = node_of(held, rank=0)
+    cluster.power_off(lost)
+    held.until_said("retry 1 of 1", NOTICED)
+    going_on.go()
+    assert held.wait(90) == 0, held.log
+    going_on.check(root / f"{run_id}.2")
+    cluster.power_on(lost)
+    cluster.wait_for_nodes(3)
 
 
 def test_the_first_host_powered_off_is_named_and_ends_the_job_with_200(cluster, code, root, run_id):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from going_on import GoingOn
 from slurm_cluster import SlurmCluster, missing
 from submissions import a_submission
 
@@ -242,6 +243,20 @@ def test_a_preempted_job_is_started_again(submitter, tmp_path):
     (tmp_path / "go").touch()
     seen = given.until_ended()
     assert (seen.status, seen.tries) == (Status.COMPLETED, 2), given.output
+
+
+def test_a_requeued_job_goes_on_at_the_saved_step(submitter, tmp_path):
+    going_on = GoingOn(tmp_path)
+    job = {"code": going_on.code, "hosts": 1, "retries": 1, "resume": True}
+    given = submitter.submit("train.py", *going_on.arguments, **job)
+    going_on.until_saved(lambda: [given.run_dir / "state"], lambda: given.output)
+    submitter.cluster.command("scontrol", "requeue", given.handle["job_id"])
+    given.until(lambda: "Restarts=1" in given.scontrol())
+    going_on.go()
+    seen = given.until_ended()
+    assert (seen.status, seen.tries) == (Status.COMPLETED, 2), given.output
+    going_on.check(newest_try(given.run_dir))
+    assert not list((given.run_dir / "state").glob("step-*")), "a job that has ended well leaves its saved steps"
 
 
 def test_agents_that_slurm_tells_to_end_are_started_again(submitter, tmp_path):

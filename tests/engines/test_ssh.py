@@ -17,6 +17,7 @@ from paceline import __version__
 from paceline.recording.evidence import evidence
 
 sys.path.insert(0, str(Path(__file__).parent))
+from going_on import GoingOn
 from ssh_hosts import SshHosts, ssh_is_here
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
@@ -291,6 +292,23 @@ def test_a_lost_host_is_replaced_by_a_spare_where_a_retry_is_left(hosts, submitt
     assert second.name == f"{first.name}.2"
     assert {rank.host for rank in evidence(second).ranks} == {"algo-1", "algo-3"}
     nothing_is_left(hosts, 10, 0, 1, 2, 3)
+
+
+def test_a_retry_on_the_same_host_goes_on_at_the_saved_step(hosts, submitter, tmp_path):
+    going_on = GoingOn(tmp_path)
+    shutil.copy(going_on.code / "train.py", submitter.directory)
+    options = ("--hosts", "algo-1", "--option", f"ssh_config={hosts.config}", "--retries", "1", "--resume", "auto")
+    job = submitter.start("submit", "--engine", "ssh", *options, "--follow", "train.py", *going_on.arguments)
+    going_on.until_saved(lambda: list(hosts.jobs(0).glob("*/runs/*/state")), lambda: job.said)
+    for pid in hosts.processes(0, "sshd"):
+        # The connection breaks, and the server lets the next one in.
+        if pid != hosts.servers[0].pid:
+            with_nobody(lambda pid=pid: os.kill(pid, signal.SIGKILL))
+    SshHosts.until(lambda: len(submitter.places) == 2 or job.process.poll() is not None, 60)
+    going_on.go()
+    assert job.wait(90) == 0, job.said
+    going_on.check(submitter.places[1])
+    nothing_is_left(hosts, 10, 0, 3)
 
 
 def said_here(submitter: Submitter) -> int:

@@ -3,6 +3,8 @@
 import json
 import os
 import sys
+import threading
+from dataclasses import replace
 
 import pytest
 from kept_state import COUNT, TENSOR_BYTES, Rank
@@ -10,9 +12,10 @@ from kept_state import COUNT, TENSOR_BYTES, Rank
 from paceline.errors import UsageError
 from paceline.facts import Job, Program, ProgramKind
 from paceline.launch import resume_from
-from paceline.launch.agent.saved_job import facts_of
+from paceline.launch.agent.saved_job import facts_of, saving_place
 from paceline.launch.agent.state_saving import StateSaving
-from paceline.launch.resume_from import load_state
+from paceline.launch.resume_from import beginning, load_state
+from paceline.recording.layout import RunDirectory
 from paceline.recording.state_buffer import SLOT_AT, StateHeader
 from paceline.storage.state_store import state_store
 
@@ -43,7 +46,9 @@ def world(tmp_path, monkeypatch):
 
 def job(folder, name, ranks=2, **more):
     program = Program(kind=ProgramKind.SCRIPT, target=str(folder / "train.py"))
-    return Job(name="j", program=program, ranks_per_host=ranks, resume=True, resume_from=str(name), **more)
+    return Job(
+        name="j", program=program, ranks_per_host=ranks, **{"resume": True, "resume_from": str(name), **more}
+    )
 
 
 def load(world, name="r-1", environ=None, **more):
@@ -167,3 +172,81 @@ def test_the_versions_are_those_of_the_python_that_runs_the_ranks(tmp_path):
 
 def test_several_hosts_are_refused(world):
     assert refused(world, min_hosts=2, max_hosts=2).code == "F05"
+
+
+def begins(world, run_id="r-1.2", **more):
+    """The step at which an attempt of the submitted job r-1 begins; None: at the start. And what is said of it."""
+    own = job(world, "", **{"submission_id": "r-1", "resume_from": None, **more})
+    found = beginning(own, run_id, {}, world)
+    if found.loaded is not None:
+        found.loaded.states.close()
+    return None if found.loaded is None else (found.loaded.step, found.loaded.is_named), " ".join(found.notices)
+
+
+def test_a_further_attempt_of_a_submitted_job_goes_on_at_its_newest_saved_step(world):
+    assert begins(world)[0] == begins(world, "r-1.3")[0] == (7, False)
+    assert "goes on at step 7 of run r-1" in begins(world)[1]
+    flip(piece(world, 7))
+    assert begins(world)[0] == (6, False) and "step 7 is damaged, step 6 is taken (F04)" in begins(world)[1]
+
+
+def test_where_it_looks_a_further_attempt_saves_as_well(world):
+    for run, of_job, place in (
+        ("r-1", None, "r-1/state"),
+        ("r-1", "r-1", "r-1/state"),
+        ("r-1.2", None, "r-1.2/state"),
+        ("r-1.2", "r-1", "r-1/state"),
+        ("r-1-4.3", "r-1", "r-1-4/state"),
+        ("r-1.2", "r-1.2", "r-1.2/state"),
+    ):
+        own = job(world, "x", submission_id=of_job)
+        assert saving_place(own, RunDirectory(world / run)) == str(world / place), (run, of_job)
+    own = job(world, "x", submission_id="r-1", checkpoint_url="s3://b/c/")
+    assert saving_place(own, RunDirectory(world / "r-1.2")) == "s3://b/c/.paceline/state"
+    assert saving_place(replace(own, state_dir="/kept"), RunDirectory(world / "r-1.2")) == "/kept"
+
+
+def test_the_first_attempt_begins_at_the_start_without_a_word(world):
+    assert begins(world, "r-1") == begins(world, submission_id=None) == begins(world, resume=False) == (None, "")
+    assert begins(world, min_hosts=2, max_hosts=2) == (None, "")
+
+
+def test_an_attempt_without_a_saved_step_says_where_it_looked(world):
+    begun, said = begins(world, "r-2.2", submission_id="r-2")
+    assert begun is None
+    assert said == f"no step of this job is saved in {world}/r-2/state: the job begins at the start of the script"
+    # A container cannot know whether one was here before it.
+    assert begins(world, "r-2", submission_id="r-2", state_dir=str(world / "none"))[1].startswith("no step of this job")
+
+
+def test_an_attempt_never_goes_on_from_the_state_of_another_job(world):
+    begun, said = begins(world, "r-2.2", submission_id="r-2", state_dir=str(world / "r-1/state"))
+    assert begun is None and "is that of run r-1, not of this job: the job begins at the start" in said and "F05" in said
+    assert begins(world, "r-1", state_dir=str(world / "r-1/state"))[0] == (7, False)
+    (world / "train.py").write_text("another script")
+    begun, said = begins(world)
+    assert begun is None and "is not the script whose state was saved" in said and "(F05)" in said
+
+
+def test_an_attempt_whose_saved_steps_are_all_damaged_says_so_and_begins_at_the_start(world):
+    flip(piece(world, 7))
+    flip(piece(world, 6))
+    begun, said = begins(world)
+    assert begun is None and "the saved state of step 7, 6 in" in said and "(F04)" in said
+
+
+def test_a_further_attempt_prefers_its_own_step_to_the_state_that_the_user_named(world):
+    (world / "r-3").mkdir()
+    assert begins(world, resume_from=str(world / "r-3"))[0] == (7, False)
+    begun, said = begins(world, "r-2.2", submission_id="r-2", resume_from="r-1")
+    assert begun == (7, True) and "no step of this job" in said and "goes on at step 7 of run r-1" in said
+
+
+def test_an_attempt_waits_until_the_processes_of_the_one_before_have_left_this_host(world):
+    socket = world / "control.sock"
+    socket.touch()
+    (world / "r-1/run.json").write_text(json.dumps({"control_socket": str(socket)}))
+    leaving = threading.Timer(0.3, socket.unlink)
+    leaving.start()
+    assert begins(world)[0] == (7, False) and not socket.exists()
+    leaving.join()

@@ -65,6 +65,8 @@ def test_the_contracts_tree_and_links_stay_where_they_are(tmp_path):
     source = tmp_path / "there"
     (source / "hosts" / "algo-1" / "ml" / "model").mkdir(parents=True)
     (source / "hosts" / "algo-1" / "ml" / "model" / "weights.bin").write_bytes(b"0" * 100)
+    (source / "state" / "step-3").mkdir(parents=True)
+    (source / "state" / "step-3" / "manifest.json").write_bytes(b"0" * 100)
     (source / "link").symlink_to("/etc/passwd")
     assert changes(source, {})[1] == {}
 

@@ -1,4 +1,7 @@
-"""Finds the saved state that `--resume RUN|URL|DIRECTORY` names, checks it, and fills the state buffers of a new job with it."""
+"""What a run begins with: the start of the script, or a saved state, which is checked and put into the state buffers of the ranks.
+
+A user names it with `--resume RUN|URL|DIRECTORY`. A further attempt of a submitted job looks for it by itself.
+"""
 
 import errno
 import hashlib
@@ -7,16 +10,24 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
 from paceline.errors import UsageError
 from paceline.facts import Job
-from paceline.launch.agent.saved_job import script_of
+from paceline.launch.agent.saved_job import saving_place, script_of
 from paceline.launch.agent.state_holder import StateHolder
 from paceline.launch.replicas import difference
-from paceline.launch.saved_steps import checked, nothing_saved, place_of, saved_steps
+from paceline.launch.saved_steps import (
+    checked,
+    nothing_saved,
+    place_of,
+    saved_steps,
+    wait_until_attempt_has_left,
+)
+from paceline.recording.layout import RunDirectory
+from paceline.recording.runs import attempt_of
 from paceline.recording.saved_state import Manifest, folder_of
 from paceline.recording.state_piece import PieceError
 from paceline.storage.errors import told
@@ -24,6 +35,7 @@ from paceline.storage.state_store import StateStore, state_store
 from paceline.storage.urls import shown
 
 _CODE = "F05"
+_AT_START = "the job begins at the start of the script"
 _VERSIONS = (
     "import sys; from importlib import metadata\n"
     "print(sys.version.split()[0])\n"
@@ -44,6 +56,35 @@ class LoadedState:
     """PYTHONHASHSEED of the ranks that had this state."""
     notices: tuple[str, ...]
     """What has to be said about it."""
+    is_named: bool = True
+    """The user named it, and does not want to train from the start instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a run begins with."""
+
+    loaded: LoadedState | None = None
+    """The saved state; None: the start of the script."""
+    notices: tuple[str, ...] = ()
+    """What has to be said about it."""
+
+
+def beginning(job: Job, run_id: str | None, environ: Mapping[str, str], runs_root: Path) -> Beginning:
+    """What the run begins with. A further attempt of a submitted job prefers its own saved steps to a state that the user named.
+
+    An attempt that an engine has started has no user who could answer. So where its own steps are damaged or are not those of this job, it
+    begins at the start and says so; where they cannot be read, it ends, and they stay as they are.
+
+    Raises:  UsageError: as load_state
+    """
+    own = Beginning()
+    if job.resume and job.max_hosts == 1 and job.submission_id is not None and run_id is not None:
+        own = _beginning_of_attempt(job, run_id, job.submission_id, environ, runs_root)
+    if own.loaded is not None or job.resume_from is None:
+        return own
+    named = load_state(job, environ, runs_root)
+    return Beginning(named, (*own.notices, *named.notices))
 
 
 def load_state(job: Job, environ: Mapping[str, str], runs_root: Path) -> LoadedState:
@@ -65,22 +106,66 @@ def load_state(job: Job, environ: Mapping[str, str], runs_root: Path) -> LoadedS
     store = state_store(place)
     with told("the saved state could not be read", place):
         found, damaged = saved_steps(store)
-        states = StateHolder(job.ranks_per_host)
-        try:
-            for manifest in found:
-                _require_same_job(job, manifest, environ, name)
-                if manifest.world_size != job.ranks_per_host and not _is_alike(store, manifest, job, name):
-                    damaged.append(manifest.step)
-                    continue
-                if _fill(states, store, manifest, job.ranks_per_host):
-                    if job.resume_anyway:
-                        states.allow_other_sources()
-                    return LoadedState(states, manifest.step, manifest.job.hash_seed, _notices(manifest, damaged))
-                damaged.append(manifest.step)
+        loaded = _newest_whole(job, store, found, damaged, environ, name)
+        if loaded is None:
             raise nothing_saved(name, place, store, damaged, to_begin="paceline run --resume auto ...")
-        except BaseException:
-            states.close()
-            raise
+        return loaded
+
+
+def _newest_whole(
+    job: Job, store: StateStore, found: list[Manifest], damaged: list[int], environ: Mapping[str, str], name: str
+) -> LoadedState | None:
+    """The newest of the found steps of which each file is whole; None: there is none. Those that are not are added to `damaged`.
+
+    Raises:  UsageError F05: it is the state of another job; F08: no room
+    """
+    states = StateHolder(job.ranks_per_host)
+    try:
+        for manifest in found:
+            _require_same_job(job, manifest, environ, name)
+            if manifest.world_size != job.ranks_per_host and not _is_alike(store, manifest, job, name):
+                damaged.append(manifest.step)
+                continue
+            if _fill(states, store, manifest, job.ranks_per_host):
+                if job.resume_anyway:
+                    states.allow_other_sources()
+                return LoadedState(states, manifest.step, manifest.job.hash_seed, _notices(manifest, damaged))
+            damaged.append(manifest.step)
+    except BaseException:
+        states.close()
+        raise
+    states.close()
+    return None
+
+
+def _beginning_of_attempt(
+    job: Job, run_id: str, submission_id: str, environ: Mapping[str, str], runs_root: Path
+) -> Beginning:
+    first, number = attempt_of(run_id, submission_id)
+    if number == 1 and job.state_dir is None:
+        return Beginning()
+    for earlier in range(1, number):
+        wait_until_attempt_has_left(runs_root / (first if earlier == 1 else f"{first}.{earlier}"))
+    place = saving_place(job, RunDirectory(runs_root.absolute() / run_id))
+    store = state_store(place)
+    with told("the saved state could not be read", place):
+        every, damaged = saved_steps(store)
+        own = [one for one in every if attempt_of(one.job.run_id, submission_id)[0] == first]
+        try:
+            loaded = _newest_whole(job, store, own, damaged, environ, place)
+        except UsageError as refused:
+            if refused.code != _CODE:
+                raise
+            return Beginning(notices=(f"{refused.what} ({refused.saw}): {_AT_START} (F05)",))
+    if loaded is not None:
+        return Beginning(replace(loaded, is_named=False), loaded.notices)
+    if damaged:
+        steps = ", ".join(map(str, damaged))
+        return Beginning(notices=(f"the saved state of step {steps} in {shown(place)} is damaged: {_AT_START} (F04)",))
+    if every:
+        others = f"step {every[0].step} in {shown(place)} is that of run {every[0].job.run_id}, not of this job"
+        return Beginning(notices=(f"{others}: {_AT_START} (F05)",))
+    return Beginning(notices=(f"no step of this job is saved in {shown(place)}: {_AT_START}",))
 
 
 def _notices(manifest: Manifest, damaged: list[int]) -> tuple[str, ...]:

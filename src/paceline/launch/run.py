@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,10 +27,10 @@ from paceline.launch.agent.worker_spec import HostIdentity
 from paceline.launch.coordinator.coordinator import Coordinator
 from paceline.launch.disk import refused_by_disk
 from paceline.launch.job.outcome import Outcome, Stop, StopKind, stopped
-from paceline.launch.job.state import begin
+from paceline.launch.job.state import JobState, begin
 from paceline.launch.ports import require_free, why_not_listening
 from paceline.launch.prepare import LaunchConfig
-from paceline.launch.resume_from import LoadedState, load_state
+from paceline.launch.resume_from import Beginning, LoadedState, beginning
 from paceline.probes.ports import is_local_address
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import create_run, make_run_directory, new_run_id, register, write_run
@@ -90,7 +90,7 @@ def run_job(job: Job, config: LaunchConfig, reporter: Reporter) -> JobResult:
     Raises:  PacelineError: no process was started, or this host could not join
     """
     mark = uuid.uuid4().hex
-    loaded = None if job.resume_from is None else load_state(job, config.environ, config.runs_root)
+    begins = beginning(job, config.run_id, config.environ, config.runs_root)
     with refused_by_disk("a temporary directory for this run", "export TMPDIR=/a/directory/with/room"):
         scratch = make_scratch(mark, config.environ)
     with guarded(mark, scratch.roots) as processes:
@@ -99,7 +99,7 @@ def run_job(job: Job, config: LaunchConfig, reporter: Reporter) -> JobResult:
         for pipe, fd in config.setup.relays:
             pump.relay(pipe, fd)
         try:
-            return asyncio.run(_run(job, config, reporter, _RunResources(mark, scratch, pump, processes, loaded)))
+            return asyncio.run(_run(job, config, reporter, _RunResources(mark, scratch, pump, processes, begins)))
         finally:
             pump.close()
 
@@ -116,8 +116,8 @@ class _RunResources:
     """Copies the ranks' output to their logs and to the terminal."""
     processes: JobProcesses
     """Every process of the job on this host."""
-    loaded: LoadedState | None = None
-    """The saved state from which the job goes on; None: it begins at the start of the script."""
+    begins: Beginning = field(default_factory=Beginning)
+    """What the job begins with."""
 
 
 async def _run(job: Job, config: LaunchConfig, reporter: Reporter, own: _RunResources) -> JobResult:
@@ -171,11 +171,13 @@ async def _run_first(job: Job, config: LaunchConfig, reporter: Reporter, own: _R
     )
     for event in config.setup.events:
         agent.record(event["event"], **{name: value for name, value in event.items() if name != "event"})
-    for text in own.loaded.notices if own.loaded is not None else ():
+    for text in own.begins.notices:
         agent.record("notice", host=name, text=text)
     control = await serve_control(own.scratch.control_socket, lambda request: _answer(agent, request))
     progress = asyncio.get_running_loop().create_task(_tell_progress(agent, reporter))
     _listen_for_ends(job, config, agent.ask_stop)
+    if job.resume:
+        _listen_for_notices(job, agent.local)
     try:
         outcome = await agent.run(server)
     finally:
@@ -224,6 +226,7 @@ def _first_agent(
     job: Job, config: LaunchConfig, reporter: Reporter, own: _RunResources, run: Run, name: str
 ) -> Coordinator:
     directory = RunDirectory(Path(run.directory))
+    loaded = own.begins.loaded
     agent: Coordinator
     local = _host_agent(
         job, config, own, directory, run.id, job.name, name, lambda message: agent.from_host(name, message)
@@ -235,14 +238,19 @@ def _first_agent(
         directory=directory,
         local=local,
         token=config.token,
-        hash_seed=_hash_seed(own.loaded),
+        hash_seed=_hash_seed(loaded),
         token_source=config.token_source,
         token_file=config.token_file,
         report=reporter.event,
         events=EventLog(directory.events_file),
-        state=begin(job, asyncio.get_running_loop().time(), None if own.loaded is None else own.loaded.step),
+        state=_begun(job, loaded),
     )
     return agent
+
+
+def _begun(job: Job, loaded: LoadedState | None) -> JobState:
+    now = asyncio.get_running_loop().time()
+    return begin(job, now) if loaded is None else begin(job, now, loaded.step, is_named=loaded.is_named)
 
 
 def _hash_seed(loaded: LoadedState | None) -> int | None:
@@ -321,7 +329,7 @@ def _host_agent(
         processes=own.processes,
         uplink=uplink,
         gpu_count=config.gpu_count,
-        loaded=None if own.loaded is None else own.loaded.states,
+        loaded=None if own.begins.loaded is None else own.begins.loaded.states,
         cpus_by_local_rank=config.cpus_by_local_rank,
     )
 
@@ -361,6 +369,13 @@ def _listen_for_ends(job: Job, config: LaunchConfig, ask_stop: Callable[..., Non
 
     if config.setup.leash is not None:
         loop.add_reader(config.setup.leash, on_leash)
+
+
+def _listen_for_notices(job: Job, agent: HostAgent) -> None:
+    """Slurm and others can send these signals some time before they end a job. Without a handler they would end the agent."""
+    for name in ("SIGUSR1", "SIGUSR2"):
+        if name not in job.signals:
+            asyncio.get_running_loop().add_signal_handler(signal.Signals[name], agent.save_now, name)
 
 
 async def _tell_progress(agent: Coordinator, reporter: Reporter) -> None:

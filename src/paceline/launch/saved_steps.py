@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from paceline.errors import UsageError
+from paceline.launch.agent.guardian import GRACE_SECONDS
 from paceline.recording.runs import find_run, read_document
 from paceline.recording.saved_state import (
     ENDED,
@@ -28,6 +29,8 @@ from paceline.storage.urls import below, is_url, shown
 
 _LEFT_SECONDS = 30.0
 _LEFT_POLL_SECONDS = 0.1
+# A guardian ends what its agent has left within twice its grace.
+_ORPHANED_SECONDS = 3 * GRACE_SECONDS
 
 
 def place_of(name: str, runs_root: Path | None, *, verb: str, may_run: bool = False) -> str:
@@ -77,6 +80,28 @@ def _wait_until_it_has_left(run: Path, may_run: bool) -> None:
     # The guardian removes the directory of the socket when no process of the job is left.
     deadline = time.monotonic() + _LEFT_SECONDS
     while os.path.exists(path) and time.monotonic() < deadline:
+        time.sleep(_LEFT_POLL_SECONDS)
+
+
+def wait_until_attempt_has_left(run: Path) -> None:
+    """An attempt of the same job before this one may still have processes on this host, which write to the same files.
+
+    Raises:  UsageError F05: it goes on
+    """
+    path = read_document(run / "run.json").get("control_socket") if (run / "run.json").exists() else None
+    if not isinstance(path, str):
+        return
+    began = time.monotonic()
+    while os.path.exists(path):
+        answers, waited = _answers(path), time.monotonic() - began
+        if answers and waited > _LEFT_SECONDS:
+            raise UsageError(
+                "F05", f"the attempt {run.name} of this job has not ended", saw="its agent answers on this host",
+                next=f"paceline stop {run.name}",
+            )  # fmt: skip
+        # A guardian that was killed as well removes nothing.
+        if not answers and waited > _ORPHANED_SECONDS:
+            return
         time.sleep(_LEFT_POLL_SECONDS)
 
 

@@ -111,6 +111,23 @@ def parse_status(text: str) -> ThreadStatus:
         raise ValueError(f"no {error} in /proc/PID/status") from None
 
 
+def parse_caught_signals(text: str) -> frozenset[int]:
+    """The signals of /proc/PID/status for which the process has a handler.
+
+    Source:  proc(5), SigCgt: a mask in hexadecimal digits, whose lowest bit is signal 1
+    """
+    mask = next((line.split()[1] for line in text.splitlines() if line.startswith("SigCgt:")), "0")
+    return frozenset(number for number in range(1, 65) if int(mask, 16) >> (number - 1) & 1)
+
+
+def read_caught_signals(pid: int) -> frozenset[int]:
+    """The signals for which a process has a handler; none if there is no such process."""
+    try:
+        return parse_caught_signals(Path(f"/proc/{pid}/status").read_text(errors="replace"))
+    except OSError:
+        return frozenset()
+
+
 def parse_limits(text: str) -> ProcessLimits:
     """The two limits of /proc/PID/limits that training runs into."""
     soft: dict[str, int | None] = {}

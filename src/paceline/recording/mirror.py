@@ -27,8 +27,9 @@ Known = dict[str, tuple[int, int]]
 # Only the ends of these files change, except for a segment's header. Every other file is copied whole when it has changed.
 _SEGMENT = ".seg"
 _APPENDED = (".jsonl", ".log", ".out", ".err", ".idx", _SEGMENT)
-# The contract's tree has the user's data and models, and links to them; these are transferred separately.
-_LEFT_OUT = ("ml",)
+# The contract's tree has the user's data and models, and links to them; these are transferred separately. Saved steps are as large, and
+# no other host would take them.
+_LEFT_OUT = ("ml", "state")
 # A round copies at most this much, so that one huge log does not delay the events.
 _MOST_BYTES = 32 << 20
 # Such a round and one more file of that size, with their headers; packed it is less.
@@ -43,7 +44,7 @@ def changes(directory: Path, known: Mapping[str, tuple[int, int]]) -> tuple[byte
 
     A recording that is not there yet has no changes.
 
-    Holds:   applied one after the other, the changes make a copy of every file but those of the contract's tree
+    Holds:   applied one after the other, the changes make a copy of every file but those of the contract's tree and of saved steps
     """
     now = dict(known)
     buffer, total = io.BytesIO(), 0

@@ -229,6 +229,17 @@ def earlier_tries(path: Path) -> list[Path]:
     return [one for one in tries if _is_recording(one)]
 
 
+def attempt_of(run_id: str, submission_id: str) -> tuple[str, int]:
+    """The run id of the first attempt of a submitted job, and the number of the attempt `run_id`, counted from 1.
+
+    Holds:   of r-7f3a91 and its attempts, ("r-7f3a91", 1) and ("r-7f3a91", 2) for r-7f3a91.2; of task 3 of an array ("r-7f3a91-3", 2) for
+             r-7f3a91-3.2
+    """
+    beyond = run_id.removeprefix(submission_id)
+    task, dot, number = beyond.rpartition(".")
+    return (submission_id + task, int(number)) if dot and number.isdecimal() else (run_id, 1)
+
+
 def is_submitted(path: Path) -> bool:
     """Whether the recording is a try of a submitted job."""
     return (first_try(path) / SUBMISSION_FILE).exists()

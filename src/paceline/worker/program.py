@@ -77,7 +77,7 @@ def run(argv: list[str], options: list[str], code: types.CodeType | None = None)
         if is_resumable():
             from .resume.insert import watch_imports
 
-            watch_imports()
+            watch_imports(first_path(argv))
             if not is_module:
                 code = code or code_of(argv[0])
             # A fork has imported torch already.

@@ -31,13 +31,13 @@ HOST_OF = {0: "h0", 1: "h0", 2: "h1"}
 class Play:
     """A running job of three ranks on two hosts, and the actions of the last event."""
 
-    def __init__(self, saved_step=None, **terms) -> None:
+    def __init__(self, saved_step=None, *, is_named=True, **terms) -> None:
         job = Job(
             name="j",
             program=Program(kind=ProgramKind.SCRIPT, target="t.py"),
             **{"min_hosts": 2, "max_hosts": 2, "resume": True, **terms},
         )
-        self.state, self.actions, self.at = begin(job, 0.0, saved_step), (), 0.0
+        self.state, self.actions, self.at = begin(job, 0.0, saved_step, is_named=is_named), (), 0.0
         for number, (host, ranks) in enumerate((("h0", 2), ("h1", 1))):
             seat = Member(host=host, address="127.0.0.1", ranks=ranks, node_rank=number)
             self.feed(HostJoined(0.0, seat))
@@ -108,6 +108,13 @@ def test_a_saved_state_that_cannot_be_put_back_ends_the_job_before_it_trains_fro
     play.all_idle((40,), (40,), (40,))
     assert (play.outcome.exit_code, play.outcome.finding.code) == (205, "F05")
     assert "step 40" in play.outcome.reason
+
+
+def test_a_saved_state_that_nobody_named_and_that_cannot_be_put_back_makes_the_job_begin_at_the_start():
+    play = Play(saved_step=40, is_named=False).exits(1, 205, not_put_back=True, resumable=False)
+    said, form = play.all_idle((40,), (40,), (40,)).actions
+    assert "could not be put back" in said.reason and "(F05)" in said.reason
+    assert (form.attempt, form.resume_step, form.keeps_state) == (1, None, False)
 
 
 def test_a_resume_uses_up_no_restart():

@@ -278,6 +278,14 @@ class HostAgent:
             self.processes.signal(signal.SIGTERM)
             self._give_up_data()
 
+    def save_now(self, signal_name: str) -> None:
+        """A scheduler says by a signal that the job will be ended: save the newest step at once, and train on."""
+        self.event("notice", text=f"{signal_name} at the agent: the newest kept step is saved now, the training goes on")
+        if self._saver is not None:
+            self._saver.hasten()
+        if self.workers is not None:
+            self.workers.pass_on(signal_name)
+
     def kill(self, *, at_once: bool = False) -> None:
         """Send SIGKILL to this host's ranks. `at_once`: their state is kept, so nothing waits for what is left of them."""
         self._abandoned, self._at_once = True, at_once
@@ -513,7 +521,8 @@ class HostAgent:
         if answer.step is not None:
             command = command_to_go_on(self.identity.command, self.identity.run_id)
             when = "before that" if answer.failed else f"in {answer.seconds:.1f} s"
-            self.event("notice", text=f"saved step {answer.step} {when}; to go on from it: {command}")
+            again = "a further try of this job goes on from it; by hand" if self.job.submission_id else "to go on from it"
+            self.event("notice", text=f"saved step {answer.step} {when}; {again}: {command}")
 
     def _close_saver(self, saver: StateSaver) -> None:
         saver.close()

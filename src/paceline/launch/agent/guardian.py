@@ -140,7 +140,7 @@ def guard(lines: Iterator[str]) -> None:
 
 def main() -> None:
     """Guard the job that stdin describes. The signals that end the agents do not end the guardian."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     os.chdir("/")
     guard(line.rstrip("\n") for line in sys.stdin)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from paceline.facts import Job, ProgramKind
 from paceline.recording.layout import RunDirectory
+from paceline.recording.runs import attempt_of
 from paceline.recording.saved_state import PLACE_FILE, STATE_FOLDER, JobFacts
 from paceline.recording.writer import write_json
 from paceline.storage.state_store import below_checkpoints
@@ -14,16 +15,28 @@ from paceline.storage.urls import shown
 
 
 def place_of(job: Job, directory: RunDirectory) -> str:
-    """The directory or URL of the job's saved steps. Where they are beside the checkpoints, the recording says so.
+    """The directory or URL of the job's saved steps. Where they are not in the recording, the recording says so.
 
     Raises:  OSError: the recording cannot be written
     """
+    place = saving_place(job, directory)
     folder = directory.path / STATE_FOLDER
-    if job.checkpoint_url is None:
-        return str(folder)
-    folder.mkdir(exist_ok=True)
-    write_json(folder / PLACE_FILE, {"place": shown(place := below_checkpoints(job.checkpoint_url, STATE_FOLDER))})
+    if place != str(folder):
+        folder.mkdir(exist_ok=True)
+        write_json(folder / PLACE_FILE, {"place": shown(place)})
     return place
+
+
+def saving_place(job: Job, directory: RunDirectory) -> str:
+    """The directory or URL where a job saves its steps. All attempts of a submitted job have one place, as far as they share it at all."""
+    if job.state_dir is not None:
+        return job.state_dir
+    if job.checkpoint_url is not None:
+        return below_checkpoints(job.checkpoint_url, STATE_FOLDER)
+    first = directory.path.name
+    if job.submission_id is not None:
+        first, _ = attempt_of(first, job.submission_id)
+    return str(directory.path.with_name(first) / STATE_FOLDER)
 
 
 def facts_of(job: Job, run_id: str, hash_seed: str) -> JobFacts:

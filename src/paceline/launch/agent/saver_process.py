@@ -174,7 +174,7 @@ def _answer(found: SavedStep) -> SaverAnswer:
 
 def main() -> None:
     """Serve the agent at the other end of stdin and stdout."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
         # What ends the agent comes to this process too, and then there is most to save.
         signal.signal(number, signal.SIG_IGN)
     os.nice(_LOWEST_PRIORITY)

@@ -14,6 +14,7 @@ from paceline.launch.agent.fork_server import STATE_VARIABLE, ForkedProcess, For
 from paceline.launch.agent.job_processes import JobProcesses
 from paceline.launch.agent.output import Destination, Pump
 from paceline.launch.agent.repeated_output import ResumedFrom
+from paceline.probes.process_status import read_caught_signals
 from paceline.probes.processes import read_io, read_stat
 
 _UNKILLABLE_SECONDS = 10.0
@@ -130,6 +131,13 @@ class Workers:
     def pids(self) -> dict[int, int]:
         """Rank -> pid of the workers that have not ended."""
         return {w.spec.rank: w.process.pid for w in self._workers.values() if not w.ended}
+
+    def pass_on(self, signal_name: str) -> None:
+        """Send a signal to the ranks that have a handler for it. It would end the others."""
+        number = signal.Signals[signal_name]
+        for pid in self.pids().values():
+            if number in read_caught_signals(pid):
+                _send(pid, number)
 
     def stop(self, signal_name: str, grace_seconds: float) -> None:
         """Signal every rank once, and send SIGKILL to the ranks that are left after the grace. A later call never delays the SIGKILL."""

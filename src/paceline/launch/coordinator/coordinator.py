@@ -212,6 +212,8 @@ class Coordinator:
         self.detective = HangMonitor(run=self.run_facts, ask=self._send, record=self.record, hung=self._hung)
         self.tempo_watch = PaceMonitor(self.job, self.detective, self.record, inputs=PaceInputs(self.directory.path))
         self.restarts = RestartMonitor(self.directory.path, self.run_facts.started_ns, self.record)
+        if self.state.resume is not None:
+            self.restarts.goes_on(self.state.resume.step)
         self.resumes = ResumeMonitor(self.record, self.detective.offset_ns)
         self.data = ArtifactCollector(
             self.job, self.run_facts.id, self.local, self.peers, lambda: self._placed.keys(), self.record

@@ -45,6 +45,11 @@ class RestartMonitor:
                 of_attempt[one.attempt].append(one)
             self._before += [of_attempt[attempt] for attempt in sorted(of_attempt)]
 
+    def goes_on(self, step: int) -> None:
+        """The first attempt goes on from a step that an earlier try has saved. A notice says so."""
+        self._resumed = self._before.pop() if self._before else []
+        self._kept_steps, self._told = step, True
+
     def look(self, host: str, progress: Progress, attempt: int, world_size: int) -> None:
         """Take the newest progress of one host. Record what the restart cost once every rank of the job has made its first step.
 

@@ -101,8 +101,9 @@ class Submission:
 
 
 def as_run(submission: Submission, run_id: str) -> Submission:
-    """The same job with another run id."""
-    return replace(submission, file=replace(submission.file, run_id=run_id))
+    """A further attempt of the same job: it has a run id of its own."""
+    job = replace(submission.file.job, submission_id=submission.file.job.submission_id or submission.file.run_id)
+    return replace(submission, file=replace(submission.file, run_id=run_id, job=job))
 
 
 def host_file(
@@ -117,5 +118,6 @@ def host_file(
         is_first=node_rank == 0,
         master_addr=first_address if submission.hosts > 1 else "127.0.0.1",
         agents_port=port if submission.hosts > 1 else None,
+        submission_id=submission.file.job.submission_id or submission.file.run_id,
     )
     return replace(submission.file, job=job)

@@ -246,7 +246,7 @@ class Resume:
     step: int
     """The newest step that all ranks have kept."""
     cause: RankExit | None
-    """How the rank ended that was killed first, or that hung; None: a job before this one saved the state."""
+    """How the rank ended that was killed first, or that hung; None: a run before this one saved the state."""
     step_count: int
     """The greatest number of steps that a rank had made."""
     hung: bool = False
@@ -350,16 +350,22 @@ class JobState:
     """How often the job began again although no restart was left, because no state had been kept."""
     resumes_after_memory: int = 0
     """How often the job resumed after a rank that may have been killed for memory."""
+    only_resumes: bool = False
+    """The user named the saved state with which the job begins, and does not want to train from the start instead."""
 
 
-def begin(job: Job, at: float, saved_step: int | None = None) -> JobState:
-    """The state before any host has joined. `saved_step`: the first attempt goes on from it; None: from the start of the script."""
+def begin(job: Job, at: float, saved_step: int | None = None, *, is_named: bool = True) -> JobState:
+    """The state before any host has joined. `saved_step`: the first attempt goes on from it; None: from the start of the script.
+
+    `is_named`: the user named that step. Otherwise the job begins at the start if its state cannot be put back.
+    """
     return JobState(
         job=job,
         restarts_left=job.max_restarts,
         waiting_since=at,
         next_notice=at + FIRST_NOTICE_SECONDS,
         resume=None if saved_step is None else Resume(saved_step, None, saved_step),
+        only_resumes=is_named and saved_step is not None,
     )
 
 
@@ -619,8 +625,7 @@ def _without_a_kept_step(step_count: int) -> str:
 def _begin_again(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
     """The kept state cannot be put back: begin as if none had been kept, and keep no more."""
     assert state.resume is not None
-    if state.resume.cause is None:
-        # Who names a saved state does not want to train from the start.
+    if state.resume.cause is None and state.only_resumes:
         return _finish(state, not_put_back(state.resume.step, state.exits))
     reason = (
         f"the state of step {state.resume.step} could not be put back: the job begins again from the beginning, "

@@ -10,6 +10,7 @@ from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 from ..error_file import is_users
+from .insert import portable
 from .liveness import live_names
 from .plain_objects import has_changing_defaults
 
@@ -55,7 +56,7 @@ def users_place(frame: FrameType | None) -> str:
 
 def name_of(frame: FrameType) -> tuple[str, str]:
     """File and function of a frame."""
-    return frame.f_code.co_filename, frame.f_code.co_qualname
+    return portable(frame.f_code.co_filename), frame.f_code.co_qualname
 
 
 def place_of(frame: FrameType) -> tuple[str, str, int]:

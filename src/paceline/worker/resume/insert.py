@@ -23,6 +23,7 @@ from ..error_file import is_users
 
 # File of the user -> checksum of the source that this process has compiled. The file on the disk may be another one by now.
 compiled: dict[str, int] = {}
+_directory = ""
 
 
 def transform(source: bytes | str, path: str) -> CodeType:
@@ -48,8 +49,19 @@ def _compile(source: ast.Module | bytes, path: str) -> CodeType:
     return compile(source, path, "exec", dont_inherit=True)
 
 
-def watch_imports() -> None:
-    """Let the modules of the user's own files be compiled with the calls, from now on. A second call does nothing."""
+@functools.cache
+def portable(file: str) -> str:
+    """The name of a user's file in a kept state: below the program's own directory, which another attempt of the job may have elsewhere."""
+    return os.path.relpath(os.path.realpath(file), _directory) if _directory else file
+
+
+def watch_imports(directory: str = "") -> None:
+    """Let the modules of the user's own files be compiled with the calls, from now on. A second call does nothing.
+
+    `directory`: the program's own, an absolute path without links.
+    """
+    global _directory
+    _directory = _directory or directory
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 

@@ -15,7 +15,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from ..no_compile import passed_over_by_warnings
-from . import random_state
+from . import frames, random_state
 from .object_graph import PLAIN_TYPES, CannotPutBack
 
 # Place of a loop: its file and function, its line.
@@ -238,7 +238,7 @@ class RunningLoops:
         """A loop that the script comes to, and its cursor if it is one that must be reached again."""
         chain = self.around(frame)
         entered = chain[-1].entered if chain else self._entered
-        place = (frame.f_code.co_filename, frame.f_code.co_qualname, line)
+        place = (*frames.name_of(frame), line)
         ordinal = entered[place] = entered.get(place, -1) + 1
         loop = Loop(place, frame, ordinal, began_with, last_line)
         self.is_noted = False

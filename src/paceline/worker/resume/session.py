@@ -32,7 +32,7 @@ from .batches import checksum
 from .buckets import Buckets
 from .files import Files
 from .frequency import Frequency
-from .insert import compiled
+from .insert import compiled, portable
 from .kinds import Context
 from .loaders import Loaders
 from .loops import Loop, RunningLoops
@@ -279,7 +279,7 @@ class ResumeSession:
             self.files.kept(),
             extra,
             (sys.version.split()[0], str(sys.modules["torch"].__version__)),
-            compiled,
+            _sources(),
             (self._rank, self._ranks),
             self._first,
         )
@@ -509,8 +509,9 @@ class ResumeSession:
         """
         if self._cells[StateCell.OTHER_SOURCES]:
             return
+        now = _sources()
         for path, source in plan["sources"].items():
-            if compiled.get(path, source) != source:
+            if now.get(path, source) != source:
                 raise CannotPutBack(f"{path} was edited after the job had begun")
 
     def cannot_put_back(self, error: CannotPutBack) -> NoReturn:
@@ -548,6 +549,11 @@ class ResumeSession:
                 this_rank.calls.notice(this_rank.ring, _TOPIC, text)
         except Exception as error:
             this_rank.note_failure(error, "resume")
+
+
+def _sources() -> dict[str, int]:
+    """Checksums of the user's files that this process has compiled."""
+    return {portable(path): source for path, source in compiled.items()}
 
 
 def _extra() -> list[Any]:

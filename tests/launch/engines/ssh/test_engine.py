@@ -63,6 +63,7 @@ def test_the_plan_has_the_command_of_ssh_and_the_job_file_of_each_host():
             "is_first": False,
             "master_addr": "node1",
             "agents_port": 29500,
+            "submission_id": "r-000001",
         },
         "ranks_per_host": "8",
         "run_id": "r-000001",

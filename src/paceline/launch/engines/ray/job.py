@@ -4,19 +4,21 @@ import secrets
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from paceline.errors import HostLost, PacelineError
-from paceline.launch.engines.attempts import JobAttempt, attempts_of, note_retry, say
+from paceline.launch.engines.attempts import JobAttempt, attempts_of, note_retry, say, tell_of_lost_steps
 from paceline.launch.engines.detached import TAKEN_FILE
 from paceline.launch.engines.ray.cluster import joined
 from paceline.launch.engines.ray.follow import JobFollower
-from paceline.launch.engines.ray.options import RayOptions
+from paceline.launch.engines.ray.options import EMBEDDED, RayOptions
 from paceline.launch.engines.ray.placement import Asked, Cancelled, PlacementRequest, placed
 from paceline.launch.engines.submission import Submission
 from paceline.recording.runs import make_next_try
+from paceline.recording.saved_state import STATE_FOLDER
 
 RETRY_WAIT_SECONDS = 600.0
 
@@ -27,6 +29,8 @@ def hold(options: RayOptions, job: Submission, run_dir: Path, environ: Mapping[s
     Raises:  UsageError E01, E20 to E25, E27: the job was refused; HostLost E26: a host was lost, and no retry is left
     """
     code = Path(job.package.archive).read_bytes() if job.package is not None else None
+    job = _with_state_here(options, job, run_dir)
+    tell_of_lost_steps(job)
     with ends_asked() as (asked, listen):
         try:
             with joined(options, environ, len(code or b"")) as ray:
@@ -34,6 +38,15 @@ def hold(options: RayOptions, job: Submission, run_dir: Path, environ: Mapping[s
                 return _attempts(ray, options, job, code, run_dir, asked)
         except (Cancelled, SystemExit):
             return 128 + (asked[0] if asked else signal.SIGTERM)
+
+
+def _with_state_here(options: RayOptions, job: Submission, run_dir: Path) -> Submission:
+    """The job, whose saved steps outlive the actors' directories where every node is this machine."""
+    own = job.file.job
+    if options.address != EMBEDDED or not own.resume or own.checkpoint_url is not None:
+        return job
+    state_dir = str(run_dir.absolute() / STATE_FOLDER)
+    return replace(job, file=replace(job.file, job=replace(own, state_dir=state_dir)))
 
 
 def _attempts(ray: Any, options: RayOptions, job: Submission, code: bytes | None, run_dir: Path, asked: Asked) -> int:

@@ -197,6 +197,9 @@ def _argv(job: dict[str, Any], code: str, base: str, by_toolkit: bool) -> list[s
     # The toolkit installs the job's requirements.txt itself.
     if not by_toolkit and os.path.exists(os.path.join(code, "requirements.txt")):
         contract.setdefault("code_dir", code)
+    state = job["job"]["job"].get("state_dir") or ""
+    if state.startswith("/opt/ml/"):
+        job["job"]["job"]["state_dir"] = os.path.join(base, state[len("/opt/ml/") :])
     file = os.path.join(code, AGENT_DIRECTORY, "job.json")
     with open(file, "w", encoding="utf-8") as stream:
         json.dump(job["job"], stream)

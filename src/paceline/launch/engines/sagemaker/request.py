@@ -13,6 +13,8 @@ from paceline.errors import UsageError
 from paceline.facts import Channel
 from paceline.job_file import JobFile, job_document
 from paceline.launch.engines.submission import Submission, host_file
+from paceline.recording.saved_state import STATE_FOLDER
+from paceline.storage.state_store import below_checkpoints
 
 # What a notebook has for a role where there is no AWS account.
 NO_ROLE = "arn:aws:iam::000000000000:role/no-aws-account-here"
@@ -30,6 +32,7 @@ DEFAULT_MAX_RUN_SECONDS = 86400
 _MOST_RUN_SECONDS = 28 * 86400
 _DEFAULT_VOLUME_GB = 30
 _NAME_CHARACTERS = 63
+_CHECKPOINTS = "/opt/ml/checkpoints"
 _MOST = {"HyperParameters": 100, "Environment": 100, "InputDataConfig": 20}
 _LONGEST = {"HyperParameters": (256, 2500), "Environment": (512, 512)}
 # With these hyperparameters the toolkit would start the ranks itself, with mpirun or torchrun. paceline's agent starts them instead.
@@ -81,7 +84,7 @@ def document(job: Submission, options: Mapping[str, str], *, region: str | None 
         "RoleArn": _role(options.get("role")),
         "InputDataConfig": channels,
         "Environment": dict(job.environment),
-        "CheckpointConfig": {"S3Uri": job.checkpoint_url, "LocalPath": "/opt/ml/checkpoints"}
+        "CheckpointConfig": {"S3Uri": job.checkpoint_url, "LocalPath": _CHECKPOINTS}
         if job.checkpoint_url
         else {},
         "RetryStrategy": {"MaximumRetryAttempts": job.retries} if job.retries else {},
@@ -112,9 +115,18 @@ def container_file(job: Submission) -> JobFile:
         checkpoint_url=None,
         # SageMaker keeps the checkpoint bucket in sync with the directory, including deletions.
         checkpoints_delete=False,
+        state_dir=_state_dir(job),
         contract=replace(file.job.contract, hyperparameters=moved, channels=()),
     )
     return replace(file, job=own)
+
+
+def _state_dir(job: Submission) -> str | None:
+    """Where a container saves steps: SageMaker brings the directory of checkpoints into the container that follows. None: it brings none."""
+    given = {"S3Uri": job.checkpoint_url, **job.platform.get("CheckpointConfig", {})}
+    if not (job.file.job.resume and given["S3Uri"]):
+        return None
+    return below_checkpoints(given.get("LocalPath", _CHECKPOINTS), STATE_FOLDER)
 
 
 def job_file(job: Submission, wheel: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from paceline.errors import HostLost, PacelineError, UsageError
 from paceline.launch.agent.output import Pump
-from paceline.launch.engines.attempts import attempts_of, note_retry, say
+from paceline.launch.engines.attempts import attempts_of, note_retry, say, tell_of_lost_steps
 from paceline.launch.engines.base import Request
 from paceline.launch.engines.detached import TAKEN_FILE
 from paceline.launch.engines.remote_program import ConnectionLost
@@ -81,6 +81,7 @@ class _SshJob:
 
     async def _attempts(self) -> int:
         cancelling = self.on_signal
+        tell_of_lost_steps(self.job)
         for attempt in attempts_of(self.job, self.run_dir):
             self.on_signal = cancelling
             try:
@@ -161,7 +162,7 @@ class _Attempt:
         settings, is_first = self.held.settings, connection is self.connections[0]
         question = {
             "workdir": settings.workdir,
-            "run_id": self.job.run_id,
+            "run_id": self.held.job.run_id,
             "digest": self.job.package.digest if self.job.package is not None else None,
             "port": settings.agents_port or AGENTS_PORT,
             "first_address": None if is_first or self.job.hosts == 1 else first_address,
@@ -183,7 +184,8 @@ class _Attempt:
     async def _lay_code_on(self, connection: SshConnection) -> UsageError | None:
         package = self.job.package
         digest = package.digest if package is not None else None
-        where: dict[str, Any] = {"workdir": self.held.settings.workdir, "run_id": self.job.run_id, "digest": digest}
+        # All attempts have one directory on a host: what an attempt before has written and saved there is there still.
+        where: dict[str, Any] = {"workdir": self.held.settings.workdir, "run_id": self.held.job.run_id, "digest": digest}
         try:
             answer = await connection.ask("lay", where) if connection.found["has_code"] else {}
             if package is not None and digest != answer.get("digest"):
