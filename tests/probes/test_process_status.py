@@ -1,6 +1,7 @@
 """/proc of one process."""
 
 import os
+import signal
 
 import pytest
 
@@ -8,10 +9,12 @@ from paceline.probes.process_status import (
     MountPoint,
     mount_of,
     on_what,
+    parse_caught_signals,
     parse_environment,
     parse_limits,
     parse_mount_points,
     parse_status,
+    read_caught_signals,
     read_descriptors,
     read_threads,
     read_waiting,
@@ -106,3 +109,15 @@ def test_a_process_that_is_gone_is_none():
     assert read_descriptors(NO_SUCH_PID) is None
     assert read_io(NO_SUCH_PID) is None
     assert read_waiting(NO_SUCH_PID, {}).call is None
+
+
+def test_the_signals_that_a_process_has_a_handler_for():
+    assert parse_caught_signals("Name:\tx\nSigCgt:\t0000000000000a02\n") == {2, 10, 12}
+    assert parse_caught_signals("Name:\tx\n") == read_caught_signals(NO_SUCH_PID) == frozenset()
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: None)
+    try:
+        assert signal.SIGUSR1 in read_caught_signals(os.getpid())
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        assert signal.SIGUSR1 not in read_caught_signals(os.getpid())
+    finally:
+        signal.signal(signal.SIGUSR1, before)
