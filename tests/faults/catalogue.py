@@ -246,21 +246,24 @@ def over_our_exchange(rows: Iterable[Fault] | None = None) -> tuple[Fault, ...]:
     )
 
 
-# The crashes that end a job within seconds: an exception, kills by the kernel, a person and the program itself, a rank that leaves, a loader
-# worker that is killed.
-WITH_RESUME = ("c01_exception", "c02_memory_limit", "c04_killed", "c05_segfault", "c06_leaves", "c12_loader_worker")
+# The crashes that are over within seconds: an exception, a kill from outside, a kill for what the program did, a rank that leaves. What
+# --resume does after a kill for memory and after that of a loader worker is in tests/process/test_resume.py.
+WITH_RESUME = ("c01_exception", "c04_killed", "c05_segfault", "c06_leaves")
 
 
 def with_resume(way: str, rows: Iterable[Fault] | None = None) -> tuple[Fault, ...]:
-    """The short crashes with `--resume auto` or `off`, until the job ends by itself: a rank that is killed again at one step is killed three
-    times."""
+    """The short crashes with `--resume auto` or `off`, each until its job ends by itself, which may be after three kills at one step."""
     return tuple(
         replace(
-            row, name=f"{row.name}_resume_{way}", command=(*row.command, "--resume", way), to_its_end=True, budget_seconds=100.0
+            row,
+            name=f"{row.name}_resume_{way}",
+            command=(*row.command, "--resume", way),
+            to_its_end=True,
+            budget_seconds=300.0,
         )
         for row in (faults() if rows is None else rows)
         if row.name in WITH_RESUME
-    )  # fmt: skip
+    )
 
 
 def fault_of(path: Path) -> Fault:

@@ -6,6 +6,8 @@ import textwrap
 
 import pytest
 
+from paceline.recording.state_buffer import StateCell
+
 
 @pytest.mark.parametrize("version, keeps", [(sys.version_info[:2], True), ((3, 14), False)])
 def test_a_python_that_was_never_tried_is_refused_and_the_script_goes_on(version, keeps):
@@ -23,3 +25,36 @@ def test_a_python_that_was_never_tried_is_refused_and_the_script_goes_on(version
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.split()) == (0, [str(keeps), str(not keeps)]), done.stderr
+
+
+TRAINS = """
+import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in torch.utils.data.DataLoader(torch.ones(6, 4)):
+    model(batch).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_program_that_the_script_starts_keeps_no_state(workplace, written):
+    child = written(TRAINS, "child.py")
+    script = written(f"import os, sys\nsys.exit(os.system(sys.executable + ' {child}'))")
+    workplace.keeps_state = True
+    (left,) = workplace.run(sys.executable, script)
+    (kept,) = workplace.headers
+    assert left.code == 0 and (kept.cells[StateCell.PID], kept.steps()) == (0, ()), left.err
+    # A program in the place of the script is none that the loops of the script were put into.
+    script = written(f"import os, sys\nos.execv(sys.executable, [sys.executable, '{child}'])")
+    (left,) = workplace.run(sys.executable, script)
+    kept = workplace.headers[-1]
+    assert left.code == 0 and (kept.cells[StateCell.PID], kept.steps()) == (0, ()), left.err
+
+
+def test_no_mark_goes_into_a_pipe_of_the_script(workplace, written):
+    begin = "import os\nread, write = os.pipe()\nagent = os.dup(1)\nos.dup2(write, 1)\nprint('mine', flush=True)\n"
+    end = "print(len(os.read(read, 999)), file=open(agent, 'w'))\n"
+    workplace.keeps_state = True
+    (left,) = workplace.run(sys.executable, written(begin + TRAINS + end))
+    (kept,) = workplace.headers
+    assert (left.code, left.out) == (0, "5\n") and kept.steps() == (6, 5), left.err

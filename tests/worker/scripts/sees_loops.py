@@ -1,5 +1,7 @@
 """Trains in loops of its own and says what it can see of its loops, functions, files and modules."""
 
+# ruff: noqa: SIM115, T100 - files as scripts open them, a debugger that reads no terminal
+
 import builtins
 import dataclasses
 import dis
@@ -93,7 +95,7 @@ def raising():
     """The exception of an iterator, caught."""
     try:
         for _ in map(int, ["1", "x"]):
-            str()
+            abs(0)
     except ValueError as error:
         return [frame.name for frame in traceback.extract_tb(error.__traceback__)]
     return []

@@ -9,18 +9,18 @@ from __future__ import annotations
 import io
 import os
 import select
-import stat
 import sys
 from contextlib import suppress
 
 from ...recording.output_mark import mark_of
+from ..program import output_pipes, pipe_of
 
 
 class OutputMarks:
     """The two pipes with which this process began."""
 
     def __init__(self) -> None:
-        self._pipes = [(descriptor, pipe) for descriptor in (1, 2) if (pipe := _pipe_of(descriptor)) is not None]
+        self._pipes = list(output_pipes().items())
 
     def flush(self) -> None:
         """Let what the script has printed leave this process."""
@@ -33,7 +33,7 @@ class OutputMarks:
     def kept(self, step: int) -> None:
         """Mark that a step is kept. Never waits: where the terminal is not read the mark is left out, and lines may be shown twice."""
         for descriptor, pipe in self._pipes:
-            if _pipe_of(descriptor) != pipe:
+            if pipe_of(descriptor) != pipe:
                 continue
             with suppress(OSError):
                 # A file of its own, because not to wait is a property of the open file, which others have too.
@@ -63,13 +63,4 @@ def _write(descriptor: int, mark: bytes) -> None:
 def _descriptor_of(pipe: int, usual: int) -> int | None:
     """A descriptor that leads to the pipe; None: this process cannot write to it any more."""
     numbers = [usual, *(int(name) for name in os.listdir("/proc/self/fd"))]
-    return next((number for number in numbers if _pipe_of(number) == pipe), None)
-
-
-def _pipe_of(descriptor: int) -> int | None:
-    """The number of the pipe to which a descriptor leads; None: to no pipe."""
-    try:
-        found = os.fstat(descriptor)
-    except OSError:
-        return None
-    return found.st_ino if stat.S_ISFIFO(found.st_mode) else None
+    return next((number for number in numbers if pipe_of(number) == pipe), None)
