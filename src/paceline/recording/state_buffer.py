@@ -25,7 +25,7 @@ SIZE_BYTES = 3 << 40
 # `described`: dtype and shape of each tensor; `versions`: of Python and torch; `sources`: file of the user -> its checksum.
 DOCUMENT = (
     "cursors", "head_is_loop", "head_line", "frames", "modules", "others", "loaders", "buckets", "random", "gradients", "began",
-    "nodes", "described", "files", "extra", "versions", "sources",
+    "nodes", "described", "files", "extra", "versions", "sources", "exchanges",
 )  # fmt: skip
 
 
