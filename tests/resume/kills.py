@@ -38,7 +38,8 @@ _CODE = re.compile(r"\b(F\d\d)\b")
 @dataclass(frozen=True)
 class Case:
     """A script with its arguments. `refused`: the code with which it may be refused; None: it must be resumed. `unseeded`: its seeds
-    are in the first line of each rank, and it takes them as --seeds. `ranks`: always so many."""
+    are in the first line of each rank, and it takes them as --seeds. `ranks`: always so many. `options`: of paceline run; torchrun lacks
+    them, so such a case is compared with an undisturbed `paceline run --resume off`. `says`: a part of the line that refuses it."""
 
     script: str
     argv: tuple[str, ...] = ()
@@ -46,12 +47,18 @@ class Case:
     needs: str | None = None
     unseeded: bool = False
     ranks: int | None = None
+    options: tuple[str, ...] = ()
+    says: str = ""
 
     @property
     def name(self) -> str:
-        return " ".join((self.script, *self.argv))
+        return " ".join((self.script, *self.argv, *self.options))
 
 
+GRADIENTS = (
+    "ring", "hierarchical", "direct", "direct:fuse_mib=1", "parameter_server", "bf16", "direct+bf16", "hierarchical+bf16", "int8",
+    "direct+int8", "parameter_server+int8", "powersgd", "direct+powersgd:rank=2", "local_sgd:every=4", "direct+local_sgd:every=3",
+)  # fmt: skip
 CASES = (
     Case("full"),
     Case("full", ("--workers", "2")),
@@ -125,9 +132,29 @@ CASES = (
     Case("shapes", ("--shape", "ahead"), refused="F13"),
     Case("shapes", ("--shape", "in_a_thread"), refused="F11"),
     Case("shapes", ("--shape", "hooked"), refused="F13"),
+    *(Case("strategies", options=("--gradients", name)) for name in GRADIENTS),
+    Case("strategies", options=("--gradients", "auto"), ranks=2),
+    Case("strategies", ("--use", *GRADIENTS[1:-2], "--hook", "int8", "powersgd")),
+    Case("strategies", ("--use", *GRADIENTS[-2:])),
+    Case("strategies", ("--use", "ring", "direct", "--nested"), refused="F13"),
+    Case("strategies", ("--backend", "paceline")),
+    Case("strategies", ("--backend", "smddp")),
+    Case("fsdp"),
+    Case("fsdp", ("--mixed",)),
+    Case("fsdp", ("--whole",)),
     Case("accelerate_loop", needs="accelerate"),
-    Case("lightning_trainer", refused="F11", needs="lightning"),
-    Case("hf_trainer", refused="F11", needs="transformers"),
+    Case(
+        "lightning_trainer",
+        refused="F11",
+        needs="lightning",
+        says='the training loop is that of lightning.Trainer ({script}), which resumes by trainer.fit(model, ckpt_path="last"), with',
+    ),
+    Case(
+        "hf_trainer",
+        refused="F11",
+        needs="transformers",
+        says="the training loop is that of transformers.Trainer ({script}), which resumes by trainer.train(resume_from_checkpoint=",
+    ),
 )
 
 
@@ -206,7 +233,7 @@ Lines = Mapping[int, Sequence[str]]
 def reference(
     case: Case, ranks: int, directory: Path, environment: Mapping[str, str], made: Lines | None = None
 ) -> dict[int, list[str]]:
-    """The lines of each rank of an undisturbed run under torchrun; made once, then read from `directory`. `made`: for seeds.
+    """The lines of each rank of an undisturbed run under torchrun, or under paceline with its options; made once, then read from `directory`. `made`: for seeds.
 
     Raises:  RuntimeError: it ended badly again and again
     """
@@ -215,8 +242,19 @@ def reference(
     if kept.exists():
         return {int(rank): lines for rank, lines in json.loads(kept.read_text()).items()}
     directory.mkdir(parents=True, exist_ok=True)
-    argv = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
-    argv += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
+    if case.options:
+        argv = [sys.executable, "-m", "paceline", "run", "--progress", "off", "--resume", "off", *case.options]
+    else:
+        argv = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--rdzv-backend",
+            "c10d",
+            "--rdzv-endpoint",
+            "localhost:0",
+        ]
+    argv += ["--nproc-per-node", str(ranks)]
     for attempt in range(_REFERENCE_TRIES):
         out = kept.with_suffix(f".{os.getpid()}.{attempt}")
         shutil.rmtree(out, ignore_errors=True)
@@ -237,7 +275,7 @@ def reference(
             partial.write_text(json.dumps(lines))
             partial.replace(kept)
             return lines
-    raise RuntimeError(f"{case.name} under torchrun ended with {done.returncode}\n{done.stderr[-3000:]}")
+    raise RuntimeError(f"{case.name} undisturbed ended with {done.returncode}\n{done.stderr[-3000:]}")
 
 
 def _seeds(made: Lines) -> list[str]:
@@ -281,7 +319,15 @@ class Job:
         mark = f"{self.directory.name}-{os.getpid()}-{time.monotonic_ns()}"
         hosts = ["--local-hosts", str(launch.hosts)] if launch.hosts > 1 else []
         argv = [sys.executable, "-m", "paceline", "run", "--progress", "off", "--nproc-per-node", str(launch.ranks)]
-        argv += [*hosts, *launch.options, str(SCRIPTS / f"{case.script}.py"), "--out", str(self.out), *case.argv]
+        argv += [
+            *hosts,
+            *launch.options,
+            *case.options,
+            str(SCRIPTS / f"{case.script}.py"),
+            "--out",
+            str(self.out),
+            *case.argv,
+        ]
         with (self.directory / "stdout").open("wb") as out, (self.directory / "stderr").open("wb") as err:
             self.process = subprocess.Popen(
                 argv,

@@ -60,10 +60,13 @@ def test_a_loop_that_the_script_names_itself_is_the_only_one():
 @pytest.mark.parametrize(
     ("text", "advice"),
     [
-        ("from transformers import Trainer\nt = Trainer(m)\nt.train()", "resume_from_checkpoint=True"),
+        ("from transformers import Trainer\nt = Trainer(m)\nt.train()", "resume_from_checkpoint=get_last_checkpoint("),
         ("import lightning as L\nL.Trainer().fit(m)", 'ckpt_path="last"'),
         ("import pytorch_lightning as pl\npl.Trainer().fit(m)", 'ckpt_path="last"'),
-        ("from transformers import Trainer\nclass Mine(Trainer): pass\nMine(m).train()", "resume_from_checkpoint=True"),
+        (
+            "from transformers import Trainer\nclass Mine(Trainer): pass\nMine(m).train()",
+            "resume_from_checkpoint=get_last_checkpoint(",
+        ),
     ],
 )
 def test_a_trainers_own_loop_is_refused_with_its_own_way_to_resume(text, advice):

@@ -28,7 +28,7 @@ STEPS_WITHOUT_HEAD = 20
 # `rank`: this rank and the number of ranks; `first`: the variables and their nodes before the training changed them.
 DOCUMENT = (
     "cursors", "head_is_loop", "head_line", "frames", "modules", "others", "loaders", "buckets", "random", "gradients", "began",
-    "nodes", "described", "files", "extra", "versions", "sources", "rank", "first",
+    "nodes", "described", "files", "extra", "versions", "sources", "rank", "first", "exchanges",
 )  # fmt: skip
 
 

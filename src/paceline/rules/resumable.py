@@ -13,11 +13,11 @@ from paceline.rules.script import Script, parse
 _TRAINERS = {
     **dict.fromkeys(
         ("lightning.Trainer", "lightning.pytorch.Trainer", "pytorch_lightning.Trainer"),
-        'a ModelCheckpoint callback and trainer.fit(model, ckpt_path="last")',
+        'ModelCheckpoint(save_last=True, every_n_train_steps=N) and trainer.fit(model, ckpt_path="last")',
     ),
     **dict.fromkeys(
         ("transformers.Trainer", "transformers.Seq2SeqTrainer", "trl.SFTTrainer", "trl.DPOTrainer"),
-        "save_steps in TrainingArguments and trainer.train(resume_from_checkpoint=True)",
+        "save_steps in TrainingArguments and trainer.train(resume_from_checkpoint=get_last_checkpoint(args.output_dir))",
     ),
     "composer.Trainer": 'save_folder="..." and autoresume=True',
 }

@@ -8,16 +8,27 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable
 from typing import Any
 
 from .host_identity import host_key
-from .no_compile import passed_over_by_warnings
+from .no_compile import left_alone_by_compile, passed_over_by_warnings
 from .rank_recorder import this_rank
 from .signal_handlers import is_of_a_handler
 
 _AUTO = "auto"
 _TOPIC = "gradients"
 _models = 0
+_has_stepped = False
+
+
+def _nothing() -> dict[str, Any] | None:
+    """What a job chose before that was never killed."""
+    return None
+
+
+# What `auto` had chosen for the model that is being made, before the ranks were killed. A job that resumes has its own function here.
+chosen_before: Callable[[], dict[str, Any] | None] = _nothing
 
 
 def wanted() -> str:
@@ -49,7 +60,8 @@ def watch_first_step(optimizer_module: Any) -> None:
     """Write a notice if a job with a strategy has made a step and no model could use the strategy."""
     register = getattr(optimizer_module, "register_optimizer_step_post_hook", None)
     if register is not None:
-        first: Any = register(lambda optimizer, args, kwargs: _after_first_step(first))
+        left_alone_by_compile(_after_step)
+        register(_after_step)
 
 
 def say(text: str) -> None:
@@ -67,7 +79,7 @@ def _attach(ddp: Any, name: str) -> None:
 
     if name == _AUTO:
         lossy = bool(os.environ.get("PACELINE_ALLOW_LOSSY"))
-        tuner.tune(ddp, host_key=host_key(), allow_lossy=lossy, say=say, renewed=_renewed)
+        tuner.tune(ddp, host_key=host_key(), allow_lossy=lossy, say=say, renewed=_renewed, kept=chosen_before())
         return
     if ddp.process_group.size() == 1:
         return
@@ -81,8 +93,12 @@ def _renewed(ddp: Any) -> None:
     this_rank.registry.tell("reducer_renewed", ddp)
 
 
-def _after_first_step(handle: Any) -> None:
-    handle.remove()
+def _after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+    # It stays: torch goes over the hooks while it calls them, so none may be removed then.
+    global _has_stepped
+    if _has_stepped:
+        return
+    _has_stepped = True
     if this_rank.ring is not None and not _models:
         text = "no DistributedDataParallel was made; FSDP, DeepSpeed and own exchanges stay as they are"
         say(f"--gradients {wanted()} has nothing to do: {text} (X13)")

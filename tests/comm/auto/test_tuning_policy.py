@@ -1,5 +1,8 @@
 """The way of `auto`: plain DDP, a trial, a second look, back. Pure: a simulated cluster says what each step takes."""
 
+import marshal
+from dataclasses import replace
+
 import pytest
 
 from paceline.comm.auto.prediction import PLAIN, MeasuredNetwork, StepProfile
@@ -13,8 +16,11 @@ TRAINING = StepProfile(
 PLAIN_STEP = PhaseTiming(step_seconds=0.28, backward_seconds=0.02, exposed_seconds=0.25)
 
 
-def walk(truth, strategies=("direct", "hierarchical"), plain=PLAIN_STEP):
-    """Let a course run where `truth(strategy, turn)` is what a step takes; every exchange it went through, and what it said."""
+def walk(truth, strategies=("direct", "hierarchical"), plain=PLAIN_STEP, between=lambda policy: policy):
+    """Let a course run where `truth(strategy, turn)` is what a step takes; every exchange it went through, and what it said.
+
+    `between`: what becomes of the policy before each turn.
+    """
     policy = TuningPolicy(TRAINING, NETWORK, strategies)
     went, said, now = [PLAIN], [], PLAIN
     for turn in range(10):
@@ -23,6 +29,7 @@ def walk(truth, strategies=("direct", "hierarchical"), plain=PLAIN_STEP):
             if turn == 0
             else PhaseTiming(step_seconds=truth(now, turn), backward_seconds=0.02, exposed_seconds=0.2)
         )
+        policy = between(policy)
         step = policy.judge(measured)
         if step.text:
             said.append(step.text)
@@ -52,6 +59,21 @@ def test_what_is_wrong_gives_way_to_the_next_and_then_to_plain_ddp():
 def test_a_small_win_is_held_against_plain_ddp_once_more():
     went, _ = walk(lambda strategy, turn: 0.24 if strategy == "direct" else 0.28, ("direct",))
     assert went == [PLAIN, "direct", PLAIN, "direct"]
+
+
+def loaded(policy):
+    """A policy of another process that goes on with the state of this one, which has been written and read."""
+    another = TuningPolicy(TRAINING, replace(NETWORK, hop_seconds=1e-3), ("hierarchical",))
+    another.load_state_dict(marshal.loads(marshal.dumps(policy.state_dict())))
+    return another
+
+
+@pytest.mark.parametrize("seconds", [0.07, 0.24, 0.35])
+def test_a_policy_that_is_loaded_before_each_turn_decides_as_one_that_was_never_interrupted(seconds):
+    def truth(strategy, turn):
+        return seconds if strategy == "direct" else 0.28
+
+    assert walk(truth, between=loaded) == walk(truth)
 
 
 def test_steps_that_were_slow_at_first_make_no_strategy_look_good():

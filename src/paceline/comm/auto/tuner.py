@@ -10,7 +10,8 @@ from __future__ import annotations
 import atexit
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -36,11 +37,13 @@ def tune(
     say: Say = str,  # type: ignore[assignment]
     renewed: Callable[[Any], None] = lambda ddp: None,
     clock: Callable[[], float] = time.monotonic,
+    kept: Mapping[str, Any] | None = None,
 ) -> Tuner | None:
     """Choose, by measuring, how a module exchanges its gradients. Every rank calls it for the same modules in the same order.
 
     `say` receives the measured links, each attempt, its prediction and its result, in the same words on every rank. `renewed`
-    is called whenever the module has a new reducer. None: the module stays as it is, and `say` received the reason.
+    is called whenever the module has a new reducer. `kept`: `state_dict` of the tuner of this module in an earlier process; the links
+    are not measured again then. None: the module stays as it is, and `say` received the reason.
     """
     group = ddp.process_group
     if group.size() == 1:
@@ -50,11 +53,20 @@ def tune(
         say(f"--gradients auto: plain DDP for one model: {reason}")
         return None
     if group not in _meetings:
-        _meetings[group] = _Meeting(group, host_key)
+        network = MeasuredNetwork(**kept["policy"]["network"]) if kept is not None else None
+        _meetings[group] = _Meeting(group, host_key, network)
         say(f"--gradients auto: {described(_meetings[group].network)}")
-    return Tuner(
+    tuner = _tuners[ddp] = Tuner(
         ddp, _meetings[group], host_key=host_key, allow_lossy=allow_lossy, say=say, renewed=renewed, clock=clock
     )
+    if kept is not None:
+        tuner.load_state_dict(ddp, kept)
+    return tuner
+
+
+def tuner_of(ddp: Any) -> Tuner | None:
+    """The tuner that chooses, or has chosen, how a module exchanges its gradients."""
+    return _tuners.get(ddp)
 
 
 class Tuner:
@@ -84,6 +96,24 @@ class Tuner:
     def __reduce__(self) -> tuple[Any, ...]:
         # A module that is copied or saved whole meanwhile takes no tuner along.
         return (_Nothing, ())
+
+    def state_dict(self) -> dict[str, Any]:
+        """How the module exchanges now, and what later decisions depend on, as plain values. Call it between two steps."""
+        return {"now": asdict(self._now), "is_over": self.is_over, "policy": self.policy.state_dict()}
+
+    def load_state_dict(self, ddp: Any, state: Mapping[str, Any]) -> None:
+        """Exchange as the module of an earlier process did, before the first step; measure the steps of its phase again.
+
+        Every rank calls it. What a strategy keeps between steps is not in here.
+        """
+        self.policy.load_state_dict(state["policy"])
+        now = PredictedChoice(**state["now"])
+        if (now.strategy, now.bucket_cap_bytes) != (self._now.strategy, self._now.bucket_cap_bytes):
+            self._exchange_by(ddp, now)
+        self._now = now
+        self._restart()
+        if state["is_over"]:
+            self._end(f"as before the restart: {now.strategy}")
 
     @property
     def is_over(self) -> bool:
@@ -205,12 +235,12 @@ class _Nothing:
 class _Meeting:
     """State that the tuners of one process group share: the communicator on which ranks agree, and the measurements made on it."""
 
-    def __init__(self, group: dist.ProcessGroup, host_key: str) -> None:
+    def __init__(self, group: dist.ProcessGroup, host_key: str, network: MeasuredNetwork | None) -> None:
         self._group, self._host_key = weakref.ref(group), host_key
         self._users = 0
         self._uses_lanes = False
         self._communicator: Communicator | None = None
-        self.network = measure_network(self.communicator, plain_is_hierarchical=_is_ours(group))
+        self.network = network or measure_network(self.communicator, plain_is_hierarchical=_is_ours(group))
         atexit.register(self.close)
 
     @property
@@ -247,6 +277,7 @@ class _Meeting:
 
 _opened: dict[str, int] = {}
 _meetings: weakref.WeakKeyDictionary[dist.ProcessGroup, _Meeting] = weakref.WeakKeyDictionary()
+_tuners: weakref.WeakKeyDictionary[Any, Tuner] = weakref.WeakKeyDictionary()
 
 
 def described(network: MeasuredNetwork) -> str:

@@ -4,9 +4,10 @@ Plain DDP is measured first. A strategy that is predicted to be clearly faster i
 by a wide margin. If it is a little faster, it is compared with plain DDP once more, because early steps are slow for other reasons.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
+from typing import Any
 
 from .prediction import PLAIN, MeasuredNetwork, PredictedChoice, StepProfile, choose
 
@@ -79,6 +80,30 @@ class TuningPolicy:
         self._plain_seconds = self._trial_seconds = 0.0
         self._as_it_was = PredictedChoice(strategy=PLAIN, bucket_cap_bytes=training.bucket_cap_bytes, step_seconds=0.0)
         self._tried = self._as_it_was
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that later decisions depend on, as plain values."""
+        return {
+            "training": asdict(self._training),
+            "network": asdict(self._network),
+            "strategies": list(self._strategies),
+            "phase": self.phase.name,
+            "trials": self._trials,
+            "seconds": (self._plain_seconds, self._trial_seconds),
+            "as_it_was": asdict(self._as_it_was),
+            "tried": asdict(self._tried),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with a state of `state_dict`: the steps of its phase are measured again.
+
+        Holds:   judge() decides as that of the policy whose state it was
+        """
+        self._training, self._network = StepProfile(**state["training"]), MeasuredNetwork(**state["network"])
+        self._strategies = list(state["strategies"])
+        self.phase, self._trials = TuningPhase[state["phase"]], state["trials"]
+        self._plain_seconds, self._trial_seconds = state["seconds"]
+        self._as_it_was, self._tried = PredictedChoice(**state["as_it_was"]), PredictedChoice(**state["tried"])
 
     @property
     def warm_up_steps(self) -> int:

@@ -22,7 +22,9 @@ from ..strategies.strategy import GradientStrategy, StrategyRunner, parse
 from .exchange_stats import StepExchange
 from .hook import LANES, HookState, hook
 
-__all__ = ["LANES", "AttachedStrategy", "GradientStrategy", "attach", "detach", "parse", "use"]
+__all__ = [
+    "LANES", "AttachedStrategy", "GradientStrategy", "attach", "detach", "exchange_of", "local_sgd_of", "parse", "use",
+]  # fmt: skip
 
 Say = Callable[[str], None]
 
@@ -131,6 +133,21 @@ def attach(
     ddp.logger._set_comm_hook_name(f"paceline:{attached.name}")
     attached.begin()
     return attached
+
+
+def exchange_of(ddp: Any) -> HookState | None:
+    """What exchanges the gradients of a module: the attached strategy, or a HookState that the script registered. None: neither."""
+    attached = _attached.get(ddp)
+    if attached is not None and attached.aside is None:
+        return attached.exchange
+    registered = ddp._comm_hooks[0] if ddp._comm_hooks else (None, None)
+    return registered[1] if registered[0] is hook else None
+
+
+def local_sgd_of(ddp: Any) -> local_sgd.LocalSgdState | None:
+    """What averages the parameters of a module every few steps; None: nothing does."""
+    attached = _attached.get(ddp)
+    return attached.local if attached is not None else None
 
 
 def detach(ddp: Any) -> None:

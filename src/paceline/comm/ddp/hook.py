@@ -7,7 +7,7 @@ Source: torch, DistributedDataParallel.register_comm_hook
 """
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -49,7 +49,7 @@ class HookState:
     """The state of the hook of one DDP module. The hook runs in the thread of the backward pass, once for each bucket.
 
     It cannot be pickled: it holds threads and connections. To resume from a checkpoint none of it is needed except the state of error
-    feedback; without that state one step's rounding is lost.
+    feedback, which `state_dict` gives; without that state one step's rounding is lost.
     """
 
     def __init__(
@@ -101,6 +101,19 @@ class HookState:
         self.averaging = StrategyRunner(strategy)
         self._layouts = {}
         self._fuse_bytes: int | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The strategy's name, and what this rank keeps between two steps: the tensors themselves. Call it between steps."""
+        return {"strategy": self.strategy.name, "tensors": self.averaging.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with a state of `state_dict`. Every rank loads its own one, before its next backward pass.
+
+        Raises:  ValueError: the state is that of another strategy
+        """
+        if state["strategy"] != self.strategy.name:
+            raise ValueError(f"gradients were exchanged by {state['strategy']}, and are by {self.strategy.name} now")
+        self.averaging.load_state_dict(state["tensors"])
 
     def take(self, bucket: Any) -> Future:
         """The hook: returns a future of the averaged bucket buffer."""

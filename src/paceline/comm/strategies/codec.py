@@ -6,6 +6,7 @@ the rounding error of a part, and adds it to the next message of the same part.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
@@ -75,6 +76,14 @@ class ErrorFeedback:
         if kept is None or kept.numel() != numel:
             kept = self._kept[key] = torch.zeros(numel, dtype=torch.float32, device=device)
         return kept
+
+    def state_dict(self) -> dict[Any, torch.Tensor]:
+        """The errors by their keys; not copies."""
+        return dict(self._kept)
+
+    def load_state_dict(self, errors: Mapping[Any, torch.Tensor]) -> None:
+        """Go on with the errors of `state_dict`; not copies."""
+        self._kept = dict(errors)
 
     def clear(self) -> None:
         """Drop all errors."""

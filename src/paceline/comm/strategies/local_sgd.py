@@ -48,6 +48,11 @@ class LocalSgdState:
         self._counts[optimizer] += 1
         return self._counts[optimizer] % self.every == 0
 
+    @property
+    def is_even(self) -> bool:
+        """Whether the last step of each optimizer ended with an average, so that all ranks have the same parameters."""
+        return all(count % self.every == 0 for count in self._counts.values())
+
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """The optimizers that have made a step with this module, in the order of their first step."""
         return list(self._counts)

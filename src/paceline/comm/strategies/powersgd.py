@@ -14,7 +14,7 @@ Source: Vogels, Karimireddy, Jaggi 2019, "PowerSGD: Practical Low-Rank Gradient 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +73,8 @@ class PowerSgd:
     def __init__(self, rank: int = 4) -> None:
         self.rank = rank
         self._plans: dict[Any, _Plan] = {}
+        # Key of a bucket that has not come yet -> its error and its Q, of an earlier process.
+        self._loaded: dict[Any, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def average(self, flat_buffer: FlatBuffer, exchange: Callable[[FlatBuffer], None]) -> None:
         """Average in place. `exchange` averages a flat float32 buffer over all ranks, in place and in the same order everywhere."""
@@ -102,9 +104,19 @@ class PowerSgd:
             return
         self._rebuild(flat, first, plan)
 
+    def state_dict(self) -> dict[Any, tuple[torch.Tensor, torch.Tensor]]:
+        """Error and Q by the key of the bucket; not copies."""
+        return self._loaded | {key: (plan.error, plan.q) for key, plan in self._plans.items()}
+
+    def load_state_dict(self, states: Mapping[Any, tuple[torch.Tensor, torch.Tensor]]) -> None:
+        """Go on with the errors and Q of `state_dict`; not copies. They are for buckets of the same tensors."""
+        self._plans.clear()
+        self._loaded = dict(states)
+
     def clear(self) -> None:
         """Start again: no error, new Q."""
         self._plans.clear()
+        self._loaded.clear()
 
     def extra_bytes(self) -> int:
         """Memory of the errors and of Q."""
@@ -133,6 +145,9 @@ class PowerSgd:
         plan = self._plans.get(flat_buffer.key)
         if plan is None or plan.error.numel() != flat_buffer.flat.numel():
             plan = self._plans[flat_buffer.key] = _make_plan(flat_buffer, self.rank)
+            error, q = self._loaded.pop(flat_buffer.key, (plan.error, plan.q))
+            if error.shape == plan.error.shape and q.shape == plan.q.shape:
+                plan.error, plan.q = error, q
         return plan
 
     @staticmethod

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -117,6 +118,27 @@ class StrategyRunner:
             values = flat_buffer.flat.float()
             self.powersgd.average(FlatBuffer(values, flat_buffer.shapes, flat_buffer.key), exchange)
             flat_buffer.flat.copy_(values)
+
+    def state_dict(self) -> dict[Any, torch.Tensor]:
+        """What this rank keeps between two steps, flat: the tensors themselves. Empty without error feedback. Call it between steps.
+
+        A key is made of tuples, strings and numbers, and is the same in a new process that has the same buckets.
+        """
+        found: dict[Any, torch.Tensor] = {("error", key): error for key, error in self.errors.state_dict().items()}
+        for key, (error, q) in (self.powersgd.state_dict() if self.powersgd is not None else {}).items():
+            found["powersgd", key] = error
+            found["q", key] = q
+        return found
+
+    def load_state_dict(self, state: Mapping[Any, torch.Tensor]) -> None:
+        """Go on with a state of `state_dict`, the tensors themselves.
+
+        Holds:   a runner that loads the state of another one gives bitwise the averages that the other one would give
+        """
+        self.errors.load_state_dict({key: tensor for (part, key), tensor in state.items() if part == "error"})
+        if self.powersgd is not None:
+            matrices = {key: (error, state["q", key]) for (part, key), error in state.items() if part == "powersgd"}
+            self.powersgd.load_state_dict(matrices)
 
     def clear(self) -> None:
         """Drop the state, for other buckets or a new start."""

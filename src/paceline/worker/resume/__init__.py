@@ -10,8 +10,10 @@ insert.py            puts `loop`, `before_while` and `again` into the heads of t
 object_graph.py      objects as plain data, and back into the objects of a new process; kinds.py lists the kinds of objects
 shared_memory.py     which tensors share memory
 buckets.py           the order in which DistributedDataParallel adds gradients
+exchanges.py         what paceline's own gradient strategies keep between two steps
 random_state.py      the global generators of random numbers
 batches.py           a checksum of the next batch
+trainers.py          Trainers of libraries, and how they resume by themselves
 frequency.py         how often the state is kept
 slots.py             writes and reads the state buffer
 """

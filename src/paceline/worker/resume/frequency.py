@@ -31,6 +31,8 @@ class Frequency:
         self._tell = tell
         self._told = 1
         self._every = 1
+        # Optimizer steps between two heads at which a state can be kept.
+        self._steps_between = 1
         self._heads = 0
         self._last_ns = 0
         self._kept_last = False
@@ -38,8 +40,15 @@ class Frequency:
         self._steps: list[int] = []
         self._cells[StateCell.EVERY] = 1
 
+    def keep_at_most_every(self, steps: int) -> None:
+        """A state can be kept after every so many steps, and at no other head."""
+        if steps != self._steps_between:
+            self._steps_between = steps
+            self._cells[StateCell.EVERY] = self._every * steps
+            self._tell(f"the state is kept where local_sgd averages the parameters: after every {steps} steps")
+
     def is_due(self, number: int, now_ns: int) -> bool:
-        """Whether the state is kept at this head. `number`: of the head since the job began.
+        """Whether the state is kept at this head. `number`: of the head since the job began, among those where it can be kept.
 
         Raises:  CannotKeep: the ranks do not make their steps together
         """
@@ -79,12 +88,14 @@ class Frequency:
         """Tell what a kill costs, where that is more than the step under way; again only if it has doubled or halved."""
         if not self._told / 2 < number < self._told * 2:
             self._told = number
-            often = f"after every {number} steps" if number > 1 else "after each step again"
+            steps = number * self._steps_between
+            often = f"after every {steps} steps" if steps > 1 else "after each step again"
             times = f"keeping takes {cost_ns / 1e6:.1f} ms, a step {step_ns / 1e6:.1f} ms"
             self._tell(f"the state is kept {often}: {times}")
 
     def _take(self, number: int) -> None:
-        self._every = self._cells[StateCell.EVERY] = number
+        self._every = number
+        self._cells[StateCell.EVERY] = number * self._steps_between
 
     @staticmethod
     def _key(heads: int) -> str:

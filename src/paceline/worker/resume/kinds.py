@@ -2,6 +2,7 @@
 
 containers.py        lists, dicts, sets, tuples and their like
 tensors.py           tensors and numpy arrays
+sharded_tensors.py   tensors that are spread over ranks
 training_objects.py  models, optimizers, schedulers, loaders, generators of random numbers
 plain_objects.py     instances of the user's own classes, functions, enums, iterators of Python
 library_objects.py   instances of classes of other libraries
@@ -22,7 +23,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..error_file import is_users
-from . import containers, library_objects, plain_objects, tensors, training_objects
+from . import containers, library_objects, plain_objects, sharded_tensors, tensors, training_objects
 from .object_graph import CannotKeep, Capture, ObjectKind, Restore, Value
 
 _ITERATORS = frozenset({
@@ -48,6 +49,7 @@ class GeneratorKind(ObjectKind):
 
 
 _TENSOR, _MODULE = tensors.TensorKind(), training_objects.ModuleKind()
+_SHARDED_TENSOR = sharded_tensors.ShardedTensorKind()
 _OPTIMIZER, _ATTRIBUTES = training_objects.OptimizerKind(), training_objects.AttributesKind()
 _LOADER, _LOADER_ITERATOR = training_objects.LoaderKind(), training_objects.LoaderIteratorKind()
 _INSTANCE, _CLASS = plain_objects.InstanceKind(), plain_objects.ClassKind()
@@ -68,7 +70,7 @@ _BY_TYPE: dict[type, ObjectKind | None] = {
     object: None,
 }
 _ALL = (
-    *_BY_TYPE.values(), _TENSOR, _MODULE, _OPTIMIZER, _ATTRIBUTES, _LOADER, _LOADER_ITERATOR, _INSTANCE, _CLASS, _ENUM, _REDUCED,
+    *_BY_TYPE.values(), _TENSOR, _SHARDED_TENSOR, _MODULE, _OPTIMIZER, _ATTRIBUTES, _LOADER, _LOADER_ITERATOR, _INSTANCE, _CLASS, _ENUM, _REDUCED,
     _ARRAY, _NUMBER, _NUMPY_RANDOM, _TORCH_GENERATOR, _STATEFUL,
 )  # fmt: skip
 
@@ -96,6 +98,7 @@ class Context:
         if issubclass(own_type, enum.Enum):
             return _ENUM
         for base, kind in (
+            *self._of_sharded(),
             (torch.Tensor, _TENSOR),
             (torch.nn.Module, _MODULE),
             (torch.optim.Optimizer, _OPTIMIZER),
@@ -148,6 +151,10 @@ class Context:
         if hasattr(own_type, "state_dict") and hasattr(own_type, "load_state_dict"):
             return _STATEFUL
         return _LIBRARY
+
+    def _of_sharded(self) -> list[tuple[type, ObjectKind]]:
+        tensor = sys.modules.get("torch.distributed.tensor")
+        return [] if tensor is None else [(tensor.DTensor, _SHARDED_TENSOR)]
 
     def _of_loaders(self) -> list[tuple[type, ObjectKind]]:
         loader = sys.modules.get("torch.utils.data.dataloader")

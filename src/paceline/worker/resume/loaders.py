@@ -317,6 +317,7 @@ class Loaders:
             else:
                 batch = next_batch(self)
             position.taken += 1
+            loaders._session.loops.batch_was_taken = position.is_followed
             if not position.is_followed and loaders._session.batch_is_due:
                 loaders._session.take_batch(batch)
             return batch

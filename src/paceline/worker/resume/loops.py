@@ -39,6 +39,7 @@ class Loop:
         "last_line",
         "made",
         "ordinal",
+        "over_loader",
         "place",
         "random",
         "stepped",
@@ -64,6 +65,8 @@ class Loop:
         self.taken_ns = 0
         # Of a `while`: its cursor of the saved state, until it is there.
         self.goal: tuple[Any, ...] | None = None
+        # Its items are batches of a data loader.
+        self.over_loader = False
         # The item at which it is, if that is a plain value.
         self.item: Any = None
         # Random numbers right after it took its item.
@@ -110,6 +113,8 @@ class RunningLoops:
         # Of the script outside of all loops: as in a Loop.
         self._entered: dict[Place, int] = {}
         self._made = 0
+        # A data loader has given a batch to a loop that does not know it yet.
+        self.batch_was_taken = False
         # Whether the loops around the steps have been told of them: not since a loop was reached.
         self.is_noted = False
         # Cursors of the saved state that have not been reached yet.
@@ -220,6 +225,8 @@ class RunningLoops:
                 except StopIteration:
                     break
                 loop.take()
+                if self.batch_was_taken:
+                    loop.over_loader, self.batch_was_taken = True, False
                 if type(item) in PLAIN_TYPES:
                     loop.item = item
                 if session.batch_is_due:

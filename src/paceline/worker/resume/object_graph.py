@@ -64,7 +64,18 @@ class Capture:
     `tensors`: what must be copied, in the order in which nodes refer to them; `described`: dtype and shape of each.
     """
 
-    __slots__ = ("_held", "_kinds", "_numbers", "context", "described", "nodes", "place", "storages", "tensors")
+    __slots__ = (
+        "_held",
+        "_kinds",
+        "_numbers",
+        "context",
+        "described",
+        "nodes",
+        "place",
+        "sharded",
+        "storages",
+        "tensors",
+    )
 
     def __init__(self, context: Any) -> None:
         self.nodes: list[Node | None] = []
@@ -72,6 +83,8 @@ class Capture:
         self.described: list[tuple[str, tuple[int, ...]]] = []
         # Address of a storage -> the number of the first tensor in it.
         self.storages: dict[int, int] = {}
+        # Number of the copy of a shard, None without one; the tensor that it is of, which has the gradient.
+        self.sharded: list[tuple[int | None, Any]] = []
         self.context = context
         # The variable that is being walked, for messages.
         self.place = ""
@@ -113,6 +126,10 @@ class Capture:
         self.described.append((dtype, shape))
         return len(self.tensors) - 1
 
+    def copy_of(self, value: Value) -> int | None:
+        """The number of a tensor's copy; None: it is left as the script makes it. `value`: that stands for the tensor."""
+        return _copy_of(self.nodes, value)
+
     def has(self, thing: Any) -> bool:
         """Whether the walk has met this object."""
         return id(thing) in self._numbers
@@ -130,7 +147,7 @@ class Capture:
 class Restore:
     """Puts nodes back. The caller copies the tensors afterwards, all at once."""
 
-    __slots__ = ("_kinds", "_made", "_taken", "context", "copies", "nodes", "place", "placed")
+    __slots__ = ("_kinds", "_made", "_taken", "context", "copies", "nodes", "place", "placed", "sharded")
 
     def __init__(self, nodes: list[Node | None], context: Any) -> None:
         self.nodes = nodes
@@ -138,6 +155,8 @@ class Restore:
         self.place = ""
         # (tensor of this process, number of the kept tensor)
         self.copies: list[tuple[Any, int]] = []
+        # (tensor that is spread over ranks, number of the kept shard)
+        self.sharded: list[tuple[Any, int | None]] = []
         # Where each of these tensors was in its memory.
         self.placed: list[Placed] = []
         self._made: dict[int, Any] = {}
@@ -167,6 +186,10 @@ class Restore:
         made = self._kinds[code].put(self, number, payload, MISSING if id(live) in self._taken else live)
         self.bind(number, made)
         return made
+
+    def copy_of(self, value: Value) -> int | None:
+        """The number of a tensor's copy; None: it has none. `value`: that stands for the tensor."""
+        return _copy_of(self.nodes, value)
 
     def made(self) -> list[Any]:
         """What has been put back so far."""
@@ -202,3 +225,8 @@ class Restore:
         node = self.nodes[value[0]]
         is_wrapped = node is not None and node[0] == "module" and "torch.nn.parallel." in node[1][0]
         return not is_wrapped, len({id(one) for one in lives[value]})
+
+
+def _copy_of(nodes: list[Node | None], value: Value) -> int | None:
+    node = nodes[value[0]] if value else None
+    return node[1][0] if node is not None and node[0] == "tensor" else None

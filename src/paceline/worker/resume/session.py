@@ -24,10 +24,11 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from ...recording.state_buffer import DOCUMENT, STEPS_WITHOUT_HEAD, Keeping, StateCell
+from .. import gradients
 from ..no_compile import left_alone_by_compile, passed_over_by_warnings
 from ..rank_recorder import this_rank
 from ..signal_handlers import is_of_a_handler
-from . import devices, frames, other_ranks, random_state
+from . import devices, exchanges, frames, other_ranks, random_state
 from .batches import checksum
 from .buckets import Buckets
 from .files import Files
@@ -38,9 +39,11 @@ from .loaders import Loaders
 from .loops import Loop, RunningLoops
 from .object_graph import CannotKeep, CannotPutBack, Capture, Restore
 from .output_marks import OutputMarks
+from .sharded_tensors import local
 from .shared_memory import fill, put_in_place
 from .slots import NoRoom, StateSlots
 from .tensors import dtype_of
+from .trainers import trainer_around
 
 _TOPIC = "resume"
 # What ends a job whose state cannot be put back; the agent knows the reason by StateCell.KEEPING.
@@ -120,7 +123,7 @@ class ResumeSession:
             self._is_new_rank = rank_then != self._rank
             self._first = self._plan["first"]
             self.loaders.expect(self._plan["loaders"], self._ranks_then)
-            self.buckets.expect(self._plan["buckets"])
+            self.buckets.expect(self._plan["buckets"], self._plan["exchanges"])
             if self._is_new_rank:
                 # Its files would be those of the other rank.
                 self.files.expect(([], []))
@@ -195,6 +198,7 @@ class ResumeSession:
         distributed = sys.modules.get("torch.nn.parallel.distributed")
         if distributed is not None:
             self.buckets.patch(distributed)
+            gradients.chosen_before = self.buckets.chosen
 
     # ----------------------------------------------------------------------------------------------- head of the loop
 
@@ -206,8 +210,7 @@ class ResumeSession:
         if not self._heads:
             self._steps_without_head += 1
             if self._steps_without_head > STEPS_WITHOUT_HEAD:
-                place = frames.users_place(sys._getframe(1))
-                self.refuse("F11", f"no loop of your own files is around the optimizer's step ({place})")
+                self.refuse("F11", _without_a_loop(sys._getframe(1)))
                 return
         # A loop may have been left by a break after its last step.
         if not self.stepped or not self.loops.is_noted:
@@ -237,7 +240,12 @@ class ResumeSession:
         self._cells[StateCell.STEP_NS] = time.time_ns()
         began_ns = time.monotonic_ns()
         try:
-            if not self._frequency.is_due(self._heads, began_ns) or not self.buckets.are_settled():
+            models = self.buckets.models()
+            steps_between = exchanges.steps_between(models)
+            self._frequency.keep_at_most_every(steps_between)
+            if not exchanges.are_even(models):
+                return
+            if not self._frequency.is_due(self._heads // steps_between, began_ns) or not self.buckets.are_settled():
                 return
             if devices.wait():
                 # The rest of the step is no cost of keeping its state.
@@ -253,15 +261,20 @@ class ResumeSession:
         self._frequency.kept(began_ns, time.monotonic_ns())
 
     def _keep(self, frame: FrameType, is_loop: bool) -> None:
-        if os.environ.get("PACELINE_GRADIENTS"):
-            raise CannotKeep("--gradients exchanges gradients by a strategy that may have a state")
         capture = Capture(self.context)
         kept_frames, modules = self._captured(capture, frame)
         others = [[capture.value(one) for one in self._unnamed(kind, capture)] for kind in self._known_objects()]
         extra = [capture.value(one) for one in _extra()]
         gradients = self._gradients(capture)
+        kept_exchanges = exchanges.kept(capture, self.buckets.models())
         chain = self.loops.around(frame)
         self._first = self._first or marshal.dumps((kept_frames, modules, capture.nodes))
+        for loop in chain[:-1]:
+            if loop.over_loader:
+                # It would be read again with other random numbers, or be passed over.
+                raise CannotKeep(
+                    f"the training loop is inside a loop over a data loader ({loop.place[0]}:{loop.place[2]}), whose batch is not kept"
+                )
         document = (
             [loop.cursor() for loop in chain],
             is_loop,
@@ -282,6 +295,7 @@ class ResumeSession:
             _sources(),
             (self._rank, self._ranks),
             self._first,
+            kept_exchanges,
         )
         self._marks.flush()
         self._slot = self.slots.write(self._heads, capture.tensors, capture.described, marshal.dumps(document))
@@ -335,6 +349,11 @@ class ResumeSession:
             for number, tensor in enumerate(capture.tensors)
             if tensor.requires_grad and tensor.is_leaf and tensor.grad is not None
         ]
+        parameters += [
+            (number, local(tensor.grad))
+            for number, tensor in capture.sharded
+            if number is not None and tensor.requires_grad and tensor.is_leaf and tensor.grad is not None
+        ]
         if self._gradients_matter is False:
             return [(number, None) for number, _ in parameters]
         if self._gradients_matter is None:
@@ -362,7 +381,7 @@ class ResumeSession:
                 parameter for one in optimizers for group in one.param_groups for parameter in group["params"]
             )
             self._gradients_matter = any(
-                parameter.grad is not None and bool(parameter.grad.count_nonzero()) for parameter in parameters
+                parameter.grad is not None and bool(local(parameter.grad).count_nonzero()) for parameter in parameters
             )
             return own(*args, **kwargs)
 
@@ -436,11 +455,14 @@ class ResumeSession:
             restore.thing(value, one)
         slot = plan["slot"]
         copies = self.slots.read(slot, plan["described"])
+        self.buckets.put_back(restore)
         put_in_place(restore.placed)
         with torch.no_grad():
             for tensor, number in restore.copies:
                 fill(tensor, copies[number])
-            self._put_gradients(plan["gradients"], {number: tensor for tensor, number in restore.copies}, copies)
+            owners = {number: tensor for tensor, number in restore.copies}
+            owners |= {number: tensor for tensor, number in restore.sharded if number is not None}
+            self._put_gradients(plan["gradients"], owners, copies)
         for one, variables in found:
             frames.set_variables(one, variables)
         for space, variables in spaces:
@@ -498,7 +520,7 @@ class ResumeSession:
             if tensor.grad is None:
                 tensor.grad = torch.zeros_like(tensor)
             if with_gradient[number] is not None:
-                tensor.grad.copy_(copies[with_gradient[number]])
+                local(tensor.grad).copy_(copies[with_gradient[number]])
 
     # --------------------------------------------------------------------------------------------------------- giving up
 
@@ -554,6 +576,15 @@ class ResumeSession:
 def _sources() -> dict[str, int]:
     """Checksums of the user's files that this process has compiled."""
     return {portable(path): source for path, source in compiled.items()}
+
+
+def _without_a_loop(frame: FrameType) -> str:
+    """Why there is no head: a Trainer's loop, and how that Trainer resumes; or none that is known."""
+    place = frames.users_place(frame)
+    trainer = trainer_around(frame)
+    if trainer is None:
+        return f"no loop of your own files is around the optimizer's step ({place})"
+    return f"the training loop is that of {trainer.name} ({place}), which resumes by {trainer.resumes} and --max-restarts 3"
 
 
 def _extra() -> list[Any]:

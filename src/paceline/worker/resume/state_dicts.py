@@ -73,8 +73,7 @@ class StateDicts:
             return
         self._met.add(value[0])
         if code == "module":
-            if found := self._of_module(payload):
-                self.models[name] = found
+            self._keep_dict(name, self.models, lambda: self._of_module(payload))
             self._below(name, payload[5].items())
         elif code == "optimizer":
             self._keep_dict(name, self.optimizers, lambda: self._of_optimizer(payload))
@@ -89,7 +88,8 @@ class StateDicts:
 
     def _keep_dict(self, name: str, found: dict[str, Any], made: Any) -> None:
         try:
-            found[name] = made()
+            if state := made():
+                found[name] = state
         except _NotPlain:
             self.left_out.append(name)
 

@@ -18,6 +18,9 @@ _NOT_KEPT_OF_MODULES = frozenset({
 })  # fmt: skip
 # Wrappers whose other attributes are about the process group or about compiled code.
 _ONLY_THEIR_MODULES = ("torch.nn.parallel.", "torch.distributed.", "torch._dynamo.")
+_FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
+# What torch's `fully_shard` and `replicate` note in a module; the names are other ones in each process.
+_OF_COMPOSABLE = ("__composable_api_state_key", "_is_fsdp_managed_module", "_fsdp_use_orig_params")
 _NOT_KEPT_OF_OPTIMIZERS = frozenset(
     {"state", "param_groups", "defaults", "step", "zero_grad", "_zero_grad_profile_name"}
 )
@@ -40,7 +43,14 @@ class ModuleKind(ObjectKind):
     code = "module"
 
     def keep(self, capture: Capture, thing: Any) -> Any:
-        own_type = type(thing)
+        own_type = _unwrapped(type(thing))
+        if own_type.__module__.startswith(_FSDP1):
+            raise CannotKeep(
+                f"`{capture.place}` is spread over ranks by FullyShardedDataParallel; by fully_shard it could be kept"
+            )
+        if own_type is not type(thing):
+            # It has whole parameters after a forward pass without a backward pass. The next forward pass gathers them again.
+            thing.reshard()
         with capture.context.of_training():
             parameters = {name: capture.value(one) for name, one in thing._parameters.items()}
             buffers = {name: capture.value(one) for name, one in thing._buffers.items()}
@@ -59,7 +69,7 @@ class ModuleKind(ObjectKind):
     def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
         name, training, parameters, buffers, children, attributes, _, hooks = payload
         own_type = restore.context.names.thing(name, restore.place)
-        if type(live) is not own_type:
+        if _unwrapped(type(live)) is not own_type:
             if own_type.__module__.startswith(_ONLY_THEIR_MODULES):
                 raise CannotPutBack(f"the script has not made {own_type.__name__} `{restore.place}` again")
             live = own_type.__new__(own_type)
@@ -268,11 +278,24 @@ def _hooks(module: Any) -> int:
 
 
 def _attributes(capture: Capture, module: Any) -> dict[str, Value]:
-    own_type = type(module)
-    others = {name: value for name, value in vars(module).items() if name not in _NOT_KEPT_OF_MODULES}
+    own_type = _unwrapped(type(module))
+    others = {
+        name: value
+        for name, value in vars(module).items()
+        if name not in _NOT_KEPT_OF_MODULES and not name.startswith(_OF_COMPOSABLE)
+    }
     if own_type.__module__.startswith(_ONLY_THEIR_MODULES):
         return {}
     return dict(capture.context.attributes(capture, own_type, others))
+
+
+def _unwrapped(own_type: type) -> type:
+    """The class of a module before `fully_shard` has put one of its own in front of it, which has no name in any module."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    sharded = getattr(fsdp, "FSDPModule", None)
+    if sharded is None or not issubclass(own_type, sharded) or own_type is sharded:
+        return own_type
+    return next(base for base in own_type.__mro__[1:] if not issubclass(base, sharded))
 
 
 def _put_members(restore: Restore, live: dict[str, Any], kept: dict[str, Value]) -> None:
