@@ -4,8 +4,7 @@ Importing this package loads nothing else: the verbs are in `paceline.cli`, thos
 is in `paceline.worker`.
 """
 
-# A type checker takes the name for typing's. typing itself is not imported: it is the slowest import of the command line before `main` can catch
-# Ctrl-C.
+# A type checker takes the name for typing's. typing itself is a slow import, and nothing catches Ctrl-C before `main` runs.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:

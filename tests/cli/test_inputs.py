@@ -134,6 +134,7 @@ INPUTS = [
     ("submit --engine local --option x train.py", "U03", "paceline submit --engine local --option x=VALUE train.py"),
     ("check nothere.py", "U02", "ls ."),
     ("check --fail-on eror train.py", "U03", "paceline check --fail-on error train.py"),
+    ("completion", "U03", "paceline completion bash"),
     ("completion tcsh", "U03", "paceline completion bash"),
     ("stop --force", "U01", "paceline stop --help"),
     ("run --nproc-per-node 2 trian.py --lr 3", "U02", "paceline run --nproc-per-node 2 train.py --lr 3"),

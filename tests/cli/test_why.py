@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 import shutil
 import sys
 from types import SimpleNamespace
@@ -222,6 +223,14 @@ def test_of_a_huge_log_both_ends_are_read_and_the_loss_is_said(tmp_path):
 def test_standard_input_is_read_like_a_file(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(OOM.encode())))
     assert answer(capsys, "--log", "-")["findings"][0]["code"] == "C02"
+
+
+def test_a_pipe_of_the_shell_is_read_like_a_file(capsys):
+    reader, writer = os.pipe()
+    os.write(writer, OOM.encode())
+    os.close(writer)
+    assert answer(capsys, "--log", f"/dev/fd/{reader}")["findings"][0]["code"] == "C02"
+    os.close(reader)
 
 
 def test_a_progress_bar_is_lines(tmp_path, capsys):

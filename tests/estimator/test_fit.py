@@ -217,3 +217,15 @@ def test_another_release_than_was_asked_for_is_said(make, capsys):
 def test_importing_the_room_loads_neither_torch_nor_boto3(user_environment):
     program = "import sys, paceline.estimator; sys.exit(bool({'torch', 'boto3', 'ray', 'numpy', 'pandas'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", program], env=user_environment, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "shown"),
+    [
+        ({"entry_point": "train.py", "source_dir": "src"}, "src/train.py"),
+        ({"entry_point": "src/train.py", "source_dir": None}, "src/train.py"),
+    ],
+)
+def test_what_was_not_checked_is_asked_of_the_users_own_script(make, capsys, place, shown):
+    make(**playing("Completed"), **place).fit()
+    assert f"(paceline check {shown} says why)" in " ".join(capsys.readouterr().err.split())

@@ -141,7 +141,16 @@ def test_an_image_without_a_region_is_a_placeholder_and_with_one_its_address(cap
 
 
 @pytest.mark.parametrize(
-    "name", ["HuggingFace", "DistributedConfig", "PyTorchModel", "Rule", "TrainingQueue", "SKLearn"]
+    "name",
+    [
+        "HuggingFace",
+        "DistributedConfig",
+        "PyTorchModel",
+        "Rule",
+        "TrainingQueue",
+        "FrameworkProcessor",
+        "TrainingJobAnalytics",
+    ],
 )
 def test_a_name_that_paceline_does_not_have_gives_its_reason(name):
     with pytest.raises(UsageError) as refused:

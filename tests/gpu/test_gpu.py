@@ -4,6 +4,7 @@ import json
 import sys
 
 import pytest
+from patience import patient
 
 sys.path.insert(0, "bench")
 gpu = pytest.importorskip("gpu")
@@ -35,7 +36,7 @@ def test_a_piece_that_was_measured_is_not_measured_again_unless_code_or_gpu_chan
 @pytest.mark.process
 def test_a_piece_that_fails_or_takes_too_long_is_kept_with_its_reason(tmp_path, monkeypatch):
     # There is no GPU here, so that this piece fails by itself.
-    assert not gpu.measure("nccl", NAMES, tmp_path, seconds=60)
+    assert not gpu.measure("nccl", NAMES, tmp_path, seconds=patient(60))
     assert not gpu.measure("telemetry", NAMES, tmp_path, seconds=0.1)
     late, failed = sorted((one["error"] for one in gpu.results(tmp_path)), key=len)
     assert late == "not done after 0.1 s" and "ended with" in failed

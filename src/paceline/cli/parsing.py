@@ -69,7 +69,10 @@ class VerbParser(argparse.ArgumentParser):
         return found
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError("U03", _in_our_words(message), saw=self.prog, next=f"{self.prog} --help")
+        missing = message.rpartition("arguments are required: ")[2]
+        row = next((row for row in self.verb.rows if row.is_positional and row.choices and row.value == missing), None)
+        instead = row.choices[0] if row is not None else "--help"
+        raise UsageError("U03", _in_our_words(message), saw=self.prog, next=f"{self.prog} {instead}")
 
     def refused_value(self, argv: Sequence[str], refused: argparse.ArgumentError) -> UsageError:
         """argparse's refusal of one option's value, with the option as it should be written."""

@@ -86,6 +86,9 @@ def _read(name: str) -> tuple[bytes, str]:
     if name == "-":
         return _both_ends(cast(_Readable, sys.stdin.buffer), None)
     with Path(name).open("rb") as file:
+        if not file.seekable():
+            # A pipe, as a shell makes it of <(kubectl logs train-0).
+            return _both_ends(file, None)
         head = file.read(4096)
         file.seek(0)
         if head[:2] == b"\x1f\x8b":

@@ -1,5 +1,6 @@
 """The checks that every job must pass before it is submitted: those of rules/checks and rules/source, errors first."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,7 +48,17 @@ def pass_checks(spec: JobSpec, job: Submission, directory: Path) -> None:
     error = refusal(verdicts)
     if error is not None:
         raise error
-    console.checks(checks_text(verdicts, more="paceline check SCRIPT"))
+    script = _to_type(directory / before.script_path, Path(str(values.get("entry_point") or "")))
+    console.checks(checks_text(verdicts, more=f"paceline check {script}"))
+
+
+def _to_type(*places: Path) -> str:
+    """The script for a command that the user types: the first of these that is a file below this directory, else SCRIPT."""
+    here = Path.cwd()
+    for place in places:
+        if place.is_file() and place.absolute().is_relative_to(here):
+            return shlex.quote(str(place.absolute().relative_to(here)))
+    return "SCRIPT"
 
 
 def _names_opt_ml(before: BeforeRun) -> bool:

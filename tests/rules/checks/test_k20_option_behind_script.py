@@ -5,7 +5,9 @@ import pytest
 from paceline.rules.job_facts import SourceFile
 
 
-@pytest.mark.parametrize("arguments", [("--nnodes", "2"), ("--lr", "1", "--nproc_per_node=2"), ("--max-run", "1h"), ("--sarif", "a.sarif")])
+@pytest.mark.parametrize(
+    "arguments", [("--nnodes", "2"), ("--lr", "1", "--nproc_per_node=2"), ("--max-run", "1h"), ("--sarif", "a.sarif")]
+)
 def test_an_option_that_the_script_does_not_know_is_the_launchers(found, job, arguments):
     (finding,) = found("K20", job("print(1)", arguments=arguments))
     assert "does not know it" in finding.what and finding.next.endswith("before train.py")
@@ -28,6 +30,8 @@ def test_the_module_json_is_no_option_of_the_script(found, job):
     assert finding.next == "put --json before train.py"
 
 
-@pytest.mark.parametrize("text", ["add('--json')", "class Options:\n    json: bool = False", "def main(json=False): pass"])
+@pytest.mark.parametrize(
+    "text", ["add('--json')", "class Options:\n    json: bool = False", "def main(json=False): pass"]
+)
 def test_a_script_may_have_an_option_json(found, job, text):
     assert not found("K20", job(text, arguments=("--json",)))
