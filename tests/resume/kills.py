@@ -123,7 +123,7 @@ CASES = (
     Case("shapes", ("--shape", "held_zip"), refused="F13"),
     Case("shapes", ("--shape", "held_cycle"), refused="F13"),
     Case("shapes", ("--shape", "ahead"), refused="F13"),
-    Case("shapes", ("--shape", "in_a_thread"), refused="F11"),
+    Case("shapes", ("--shape", "in_a_thread"), refused="F13"),
     Case("shapes", ("--shape", "hooked"), refused="F13"),
     Case("accelerate_loop", needs="accelerate"),
     Case("lightning_trainer", refused="F11", needs="lightning"),
