@@ -76,6 +76,13 @@ last = Killed() if attempt() == 0 and rank == 1 else None
     assert "restart 1 at step 8: rank 1 on" in finished.err
 
 
+def test_a_kill_between_steps_before_the_first_head_begins_again(paceline):
+    several = "for batch in loader:\n    [one(batch * 10 + part) for part in range(3)]\n"
+    finished, lines = ran(paceline, "--nproc-per-node", "2", dies=[(0, 1, 12, KILL)], text=RANK.replace(LOOP, several))
+    assert begun(lines, 1) == {0: (9, 0), 1: (9, 0)} and done(lines) == [1104, 1104]
+    assert "nothing had been kept yet, so nothing is lost" in finished.err
+
+
 def test_ranks_of_local_hosts_go_on_together(paceline):
     finished, lines = ran(paceline, "--local-hosts", "2", "--nproc-per-node", "1", dies=[(0, 1, 4, KILL)])
     assert begun(lines, 1) == {0: (3, 6), 1: (3, 6)} and done(lines) == [36, 36]

@@ -130,7 +130,7 @@ CASES = (
     Case("shapes", ("--shape", "held_zip"), refused="F13"),
     Case("shapes", ("--shape", "held_cycle"), refused="F13"),
     Case("shapes", ("--shape", "ahead"), refused="F13"),
-    Case("shapes", ("--shape", "in_a_thread"), refused="F11"),
+    Case("shapes", ("--shape", "in_a_thread"), refused="F13"),
     Case("shapes", ("--shape", "hooked"), refused="F13"),
     *(Case("strategies", options=("--gradients", name)) for name in GRADIENTS),
     Case("strategies", options=("--gradients", "auto"), ranks=2),

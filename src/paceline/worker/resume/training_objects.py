@@ -274,7 +274,8 @@ class NumpyRandomKind(ObjectKind):
 
 
 def _hooks(module: Any) -> int:
-    return len(module._forward_hooks) + len(module._forward_pre_hooks)
+    # A compiled or scripted module may keep them elsewhere.
+    return len(getattr(module, "_forward_hooks", ())) + len(getattr(module, "_forward_pre_hooks", ()))
 
 
 def _attributes(capture: Capture, module: Any) -> dict[str, Value]:
