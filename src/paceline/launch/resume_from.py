@@ -61,7 +61,8 @@ def load_state(job: Job, environ: Mapping[str, str], runs_root: Path) -> LoadedS
             saw=f"--nnodes {job.max_hosts} --resume {shown(name)}",
             next="leave --nnodes out, or use --resume auto",
         )
-    place = place_of(name, runs_root, verb="paceline run --resume")
+    said: list[str] = []
+    place = place_of(name, runs_root, verb="paceline run --resume", say=said.append)
     store = state_store(place)
     with told("the saved state could not be read", place):
         found, damaged = saved_steps(store)
@@ -75,7 +76,8 @@ def load_state(job: Job, environ: Mapping[str, str], runs_root: Path) -> LoadedS
                 if _fill(states, store, manifest, job.ranks_per_host):
                     if job.resume_anyway:
                         states.allow_other_sources()
-                    return LoadedState(states, manifest.step, manifest.job.hash_seed, _notices(manifest, damaged))
+                    notices = (*said, *_notices(manifest, damaged))
+                    return LoadedState(states, manifest.step, manifest.job.hash_seed, notices)
                 damaged.append(manifest.step)
             raise nothing_saved(name, place, store, damaged, to_begin="paceline run --resume auto ...")
         except BaseException:
