@@ -153,13 +153,46 @@ def test_another_torch_is_refused_unless_the_user_says_otherwise(world, monkeypa
 
 
 @pytest.mark.parametrize("anyway", [False, True])
-def test_another_number_of_ranks_another_python_and_another_hash_seed_are_always_refused(world, monkeypatch, anyway):
-    assert refused(world, ranks=3, resume_anyway=anyway).what == "the state is that of 2 ranks, and the job has 3"
+def test_another_python_and_another_hash_seed_are_always_refused(world, monkeypatch, anyway):
     assert "PYTHONHASHSEED" in refused(world, environ={"PYTHONHASHSEED": "1"}, resume_anyway=anyway).what
     assert load(world, environ={"PYTHONHASHSEED": "77"}, resume_anyway=anyway).step == 7
     monkeypatch.setattr(resume_from, "_versions", lambda environ: ("3.99.0", "2.13.0"))
     error = refused(world, resume_anyway=anyway)
     assert error.code == "F05" and "3.99.0" in error.what
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_another_number_of_ranks_gets_the_state_of_the_rank_or_of_rank_0(world, ranks):
+    loaded = load_state(job(world, "r-1", ranks=ranks), {}, world)
+    for local_rank in range(ranks):
+        header = StateHeader(os.dup(loaded.states.descriptor(local_rank)))
+        assert header.steps() == (7,) and header.plain(header.slots()[0])
+    loaded.states.close()
+
+
+def test_another_number_of_ranks_passes_over_a_damaged_step_too(world):
+    flip(piece(world, 7))
+    loaded = load(world, ranks=3)
+    assert loaded.step == 6 and "step 7 is damaged, step 6 is taken (F04)" in loaded.notices[0]
+
+
+class OwnTensors(Rank):
+    def tensors(self, step):
+        return os.urandom(TENSOR_BYTES)
+
+
+def test_ranks_with_tensors_of_their_own_are_not_dealt_to_another_number(world):
+    ranks = [OwnTensors(python=VERSION), OwnTensors(python=VERSION)]
+    for rank in ranks:
+        rank.keep(8)
+    facts = facts_of(job(world, "r-1"), "r-1", "77")
+    StateSaving([rank.descriptor for rank in ranks], state_store(str(world / "r-1/state")), facts).save()
+    error = refused(world, ranks=3)
+    assert error.code == "F05" and error.what == "the state is that of 2 ranks, and the job has 3"
+    assert "rank 1 has another value than rank 0" in error.saw and "--nproc-per-node 2" in error.next
+    assert load(world).step == 8
+    for rank in ranks:
+        os.close(rank.descriptor)
 
 
 def test_the_versions_are_those_of_the_python_that_runs_the_ranks(tmp_path):

@@ -9,11 +9,16 @@ import time
 import pytest
 from kills import SCRIPTS, Case, lines_of, reference
 from patience import patient
+from watching import children
+
+from paceline.launch.agent.guardian import is_guardian
 
 pytestmark = [pytest.mark.process, pytest.mark.resume, pytest.mark.timeout(300)]
 CASES = {
     "SIGKILL": Case("full", ("--workers", "2")),
     "SIGTERM": Case("bookkeeping"),
+    # Of the guardian too: nobody ends the ranks but the job that goes on.
+    "SIGKILL of both": Case("bookkeeping"),
 }
 
 
@@ -66,8 +71,11 @@ class Part:
     def has_saved(self):
         return any((self.directory / ".paceline/runs" / self.name / "state").glob("step-*/manifest.json"))
 
-    def end(self, number):
-        os.kill(self.process.pid, number)
+    def end(self, how):
+        guardians = [pid for pid in children(self.process.pid) if is_guardian(pid)] if how.endswith(" of both") else []
+        for pid in (self.process.pid, *guardians):
+            os.kill(pid, getattr(signal, how.partition(" ")[0]))
+        assert len(guardians) == how.endswith(" of both")
         return self.process.wait(patient(60))
 
 
@@ -86,7 +94,7 @@ def test_a_job_that_is_ended_as_a_whole_goes_on_to_what_torchrun_writes(end, tmp
         part = Part(number, resume, case, directory, user_environment)
         part.until_lines(lines)
         if number < 2:
-            code = part.end(getattr(signal, end))
+            code = part.end(end)
             assert code == (204 if end == "SIGTERM" else -signal.SIGKILL), part.err.read_text()
         if end == "SIGTERM" and number < 2:
             assert (
@@ -95,6 +103,7 @@ def test_a_job_that_is_ended_as_a_whole_goes_on_to_what_torchrun_writes(end, tmp
             )
         resume = part.name
     assert part.process.wait(patient(60)) == 0, part.err.read_text()
+    assert ("its guardian had been killed" in part.err.read_text()) == (end == "SIGKILL of both")
     assert lines_of(directory / "out") == wanted
     # A job that has ended well leaves nothing to go on from.
     ended = Part(3, part.name, case, directory, user_environment)

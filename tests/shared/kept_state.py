@@ -30,12 +30,17 @@ class Rank:
         self.header.cells[StateCell.STEP_0 + slot] = 0
         self.header.cells[StateCell.WRITES_0 + slot] += 1
 
-    def seal(self, step, slot):
-        values = dict.fromkeys(DOCUMENT) | {
+    def document(self, step):
+        return dict.fromkeys(DOCUMENT) | {
             "described": [("int32", (COUNT,))], "versions": (self.python, "2.13.0"), "extra": step,
         }  # fmt: skip
-        plain = marshal.dumps(tuple(values.values()))
-        os.pwrite(self.descriptor, step.to_bytes(4, "little") * COUNT, SLOT_AT[slot])
+
+    def tensors(self, step):
+        return step.to_bytes(4, "little") * COUNT
+
+    def seal(self, step, slot):
+        plain = marshal.dumps(tuple(self.document(step).values()))
+        os.pwrite(self.descriptor, self.tensors(step), SLOT_AT[slot])
         os.pwrite(self.descriptor, plain, SLOT_AT[slot] + TENSOR_BYTES)
         for cell, value in (
             (StateCell.TENSOR_BYTES_0, TENSOR_BYTES),

@@ -102,14 +102,15 @@ def load_state(job: Job, environ: Mapping[str, str], runs_root: Path) -> LoadedS
             saw=f"--nnodes {job.max_hosts} --resume {shown(name)}",
             next="leave --nnodes out, or use --resume auto",
         )
-    place = place_of(name, runs_root, verb="paceline run --resume")
+    said: list[str] = []
+    place = place_of(name, runs_root, verb="paceline run --resume", say=said.append)
     store = state_store(place)
     with told("the saved state could not be read", place):
         found, damaged = saved_steps(store)
         loaded = _newest_whole(job, store, found, damaged, environ, name)
         if loaded is None:
             raise nothing_saved(name, place, store, damaged, to_begin="paceline run --resume auto ...")
-        return loaded
+        return replace(loaded, notices=(*said, *loaded.notices))
 
 
 def _newest_whole(
@@ -144,8 +145,16 @@ def _beginning_of_attempt(
     first, number = attempt_of(run_id, submission_id)
     if number == 1 and job.state_dir is None:
         return Beginning()
+    said: list[str] = []
     for earlier in range(1, number):
-        wait_until_attempt_has_left(runs_root / (first if earlier == 1 else f"{first}.{earlier}"))
+        wait_until_attempt_has_left(runs_root / (first if earlier == 1 else f"{first}.{earlier}"), said.append)
+    found = _newest_of_job(job, run_id, submission_id, environ, runs_root)
+    return replace(found, notices=(*said, *found.notices))
+
+
+def _newest_of_job(job: Job, run_id: str, submission_id: str, environ: Mapping[str, str], runs_root: Path) -> Beginning:
+    """The newest whole step that an attempt of this job has saved."""
+    first, _ = attempt_of(run_id, submission_id)
     place = saving_place(job, RunDirectory(runs_root.absolute() / run_id))
     store = state_store(place)
     with told("the saved state could not be read", place):

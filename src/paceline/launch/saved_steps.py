@@ -4,12 +4,15 @@ import hashlib
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from paceline.errors import UsageError
-from paceline.launch.agent.guardian import GRACE_SECONDS
+from paceline.launch.agent import guardian
+from paceline.recording.evidence import read_run
+from paceline.recording.layout import RunDirectory
+from paceline.recording.liveness import agent_gone
 from paceline.recording.runs import find_run, read_document
 from paceline.recording.saved_state import (
     ENDED,
@@ -29,14 +32,22 @@ from paceline.storage.urls import below, is_url, shown
 
 _LEFT_SECONDS = 30.0
 _LEFT_POLL_SECONDS = 0.1
-# A guardian ends what its agent has left within twice its grace.
-_ORPHANED_SECONDS = 3 * GRACE_SECONDS
+# A guardian takes less. After that, nobody ends what is left of the run.
+_GUARDIAN_SECONDS = 6.0
 
 
-def place_of(name: str, runs_root: Path | None, *, verb: str, may_run: bool = False) -> str:
+def place_of(
+    name: str,
+    runs_root: Path | None,
+    *,
+    verb: str,
+    may_run: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> str:
     """The directory or the URL that holds the saved steps of a run, a directory or a URL.
 
-    `verb`: the command's name for error messages. `may_run`: whether the run may still be going on.
+    `verb`: the command's name for error messages. `may_run`: whether the run may still be going on; if it may not, ranks whose agent and
+    guardian are dead are ended. `say`: gets a sentence about them.
 
     Raises:  UsageError U09: no such run; F05: the run goes on, and may not
     """
@@ -47,7 +58,7 @@ def place_of(name: str, runs_root: Path | None, *, verb: str, may_run: bool = Fa
         beside_checkpoints = path / ".paceline" / STATE_FOLDER
         return str(beside_checkpoints if beside_checkpoints.is_dir() else path.absolute())
     run = find_run(name, runs_root, verb=verb)
-    _wait_until_it_has_left(run, may_run)
+    _wait_until_it_has_left(run, may_run, say)
     noted = (
         read_document(run / STATE_FOLDER / PLACE_FILE).get("place")
         if (run / STATE_FOLDER / PLACE_FILE).exists()
@@ -60,7 +71,7 @@ def _is_place(store: StateStore) -> bool:
     return any(step_of(folder) is not None for folder in store.folders())
 
 
-def _wait_until_it_has_left(run: Path, may_run: bool) -> None:
+def _wait_until_it_has_left(run: Path, may_run: bool, say: Callable[[str], None]) -> None:
     """Of a run whose agent was killed, ranks may be left for a moment, and the last step may still be saved.
 
     Raises:  UsageError F05: the run goes on
@@ -78,13 +89,17 @@ def _wait_until_it_has_left(run: Path, may_run: bool) -> None:
             next=f"paceline stop {run.name}",
         )
     # The guardian removes the directory of the socket when no process of the job is left.
-    deadline = time.monotonic() + _LEFT_SECONDS
-    while os.path.exists(path) and time.monotonic() < deadline:
+    began = time.monotonic()
+    while os.path.exists(path) and time.monotonic() < began + _LEFT_SECONDS:
+        if not may_run and time.monotonic() > began + _GUARDIAN_SECONDS and _end_orphans(run, path, say):
+            return
         time.sleep(_LEFT_POLL_SECONDS)
 
 
-def wait_until_attempt_has_left(run: Path) -> None:
+def wait_until_attempt_has_left(run: Path, say: Callable[[str], None]) -> None:
     """An attempt of the same job before this one may still have processes on this host, which write to the same files.
+
+    `say`: gets a sentence about ranks whose agent and guardian are dead, which are ended.
 
     Raises:  UsageError F05: it goes on
     """
@@ -99,10 +114,36 @@ def wait_until_attempt_has_left(run: Path) -> None:
                 "F05", f"the attempt {run.name} of this job has not ended", saw="its agent answers on this host",
                 next=f"paceline stop {run.name}",
             )  # fmt: skip
-        # A guardian that was killed as well removes nothing.
-        if not answers and waited > _ORPHANED_SECONDS:
+        if not answers and waited > _GUARDIAN_SECONDS and (_end_orphans(run, path, say) or waited > _LEFT_SECONDS):
             return
         time.sleep(_LEFT_POLL_SECONDS)
+
+
+def _end_orphans(run: Path, path: str, say: Callable[[str], None]) -> bool:
+    """End the ranks of a run of this machine whose agent and guardian were killed. They would train on beside the new job.
+
+    Whether nothing of the run is left.
+    """
+    if agent_gone(read_run([RunDirectory(run)])[0]) is None:
+        return False
+    told = f"PACELINE_SOCKET_DIR={os.path.dirname(path)}".encode()
+    marks = {mark for pid in guardian.table() if (mark := _mark_of(pid, told)) is not None}
+    count = sum(guardian.end_job(mark, {}) for mark in marks)
+    if count:
+        processes = f"{count} process of it was" if count == 1 else f"{count} processes of it were"
+        say(f"the agent of run {run.name} and its guardian had been killed: {processes} left, and ended now")
+    return True
+
+
+def _mark_of(pid: int, told: bytes) -> str | None:
+    """The mark of the job to which a process belongs, if `told` is in its environment."""
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    if told not in variables:
+        return None
+    return next((one.partition(b"=")[2].decode() for one in variables if one.startswith(b"PACELINE_MARK=")), None)
 
 
 def _answers(path: str) -> bool:
