@@ -144,7 +144,8 @@ def _beginning_of_attempt(
     if number == 1 and job.state_dir is None:
         return Beginning()
     for earlier in range(1, number):
-        wait_until_attempt_has_left(runs_root / (first if earlier == 1 else f"{first}.{earlier}"))
+        run = runs_root / (first if earlier == 1 else f"{first}.{earlier}")
+        wait_until_attempt_has_left(run, job.stop_grace_seconds)
     place = saving_place(job, RunDirectory(runs_root.absolute() / run_id))
     store = state_store(place)
     with told("the saved state could not be read", place):

@@ -83,8 +83,10 @@ def _wait_until_it_has_left(run: Path, may_run: bool) -> None:
         time.sleep(_LEFT_POLL_SECONDS)
 
 
-def wait_until_attempt_has_left(run: Path) -> None:
+def wait_until_attempt_has_left(run: Path, grace_seconds: float) -> None:
     """An attempt of the same job before this one may still have processes on this host, which write to the same files.
+
+    `grace_seconds`: how long its ranks, and then its last save, may take to end.
 
     Raises:  UsageError F05: it goes on
     """
@@ -94,11 +96,13 @@ def wait_until_attempt_has_left(run: Path) -> None:
     began = time.monotonic()
     while os.path.exists(path):
         answers, waited = _answers(path), time.monotonic() - began
-        if answers and waited > _LEFT_SECONDS:
+        if answers and waited > 2 * grace_seconds + _LEFT_SECONDS:
             raise UsageError(
-                "F05", f"the attempt {run.name} of this job has not ended", saw="its agent answers on this host",
+                "F05",
+                f"the attempt {run.name} of this job has not ended",
+                saw="its agent answers on this host",
                 next=f"paceline stop {run.name}",
-            )  # fmt: skip
+            )
         # A guardian that was killed as well removes nothing.
         if not answers and waited > _ORPHANED_SECONDS:
             return

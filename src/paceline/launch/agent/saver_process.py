@@ -24,6 +24,8 @@ from paceline.storage.state_store import state_store
 # Saving takes at most a tenth of the time, and does not wear out a disk with a state that is small.
 _SHARE_OF_TIME = 0.1
 PAUSE_SECONDS = 5.0
+# A platform copies each save to a store, while the job trains.
+COPIED_PAUSE_SECONDS = 60.0
 _LAST_SAVE_SECONDS = 120.0
 _LOWEST_PRIORITY = 19
 
