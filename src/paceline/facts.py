@@ -207,9 +207,9 @@ class Job:
     resume_anyway: bool = False
     """Whether the job goes on from a saved state although its script or its torch is another one."""
     submission_id: str | None = None
-    """Run id of the first attempt of a submitted job, whose further attempts go on from its saved steps; None: it was not submitted."""
+    """Run id of the first attempt of a submitted job, whose attempts go on from each other's saved steps; None: it was not submitted."""
     state_dir: str | None = None
-    """The directory of saved steps, which outlives an attempt; None: it is below `checkpoint_url`, or in the recording of the first attempt."""
+    """The directory of saved steps, which outlives an attempt; None: below `checkpoint_url`, or in the first attempt's recording."""
     gradients: str | None = None
     """The strategy of --gradients; None: the script's own exchange."""
     allow_lossy: bool = False

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from going_on import SCRIPT, GoingOn
+from patience import patient
 from sagemaker_containers import OPTIONS, Containers, a_job, first_process
 
 from paceline.contract.hyperparameters import from_wire, to_arguments
@@ -156,7 +157,7 @@ def test_a_container_that_follows_an_interrupted_one_goes_on_at_the_saved_step(c
     first = containers.direct(0, tree)
     going_on.until_saved(lambda: [tree / "checkpoints/.paceline/state"], lambda: first.out)
     os.kill(first_process(first), signal.SIGTERM)
-    assert first.wait() == 204, first.out
+    assert first.wait(patient(60)) == 204, first.out
     going_on.go()
     # Another machine: nothing is left but what SageMaker had copied from the directory of checkpoints.
     (tmp_path / "following").mkdir()
@@ -164,6 +165,6 @@ def test_a_container_that_follows_an_interrupted_one_goes_on_at_the_saved_step(c
     (new_tree,) = following.lay(job, start="direct")
     shutil.copytree(tree / "checkpoints", new_tree / "checkpoints", dirs_exist_ok=True)
     second = following.direct(0, new_tree)
-    assert second.wait() == 0, second.out
-    following.close()
+    containers.running.append(second)
+    assert second.wait(patient(60)) == 0, second.out
     going_on.check(second.recording)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from going_on import GoingOn
+from patience import patient
 from ray_cluster import RayCluster, submission
 from submissions import changed
 
@@ -189,9 +190,9 @@ def test_a_retry_on_another_node_goes_on_at_the_saved_step(cluster, root, run_id
     going_on.until_saved(lambda: [kept / ".paceline/state"], lambda: held.log)
     lost = node_of(held, rank=0)
     cluster.power_off(lost)
-    held.until_said("retry 1 of 1", NOTICED)
+    held.until_said("retry 1 of 1", patient(NOTICED))
     going_on.go()
-    assert held.wait(90) == 0, held.log
+    assert held.wait(patient(90)) == 0, held.log
     going_on.check(root / f"{run_id}.2")
     cluster.power_on(lost)
     cluster.wait_for_nodes(3)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from going_on import GoingOn
+from patience import patient
 from slurm_cluster import SlurmCluster, missing
 from submissions import a_submission
 
@@ -251,9 +252,9 @@ def test_a_requeued_job_goes_on_at_the_saved_step(submitter, tmp_path):
     given = submitter.submit("train.py", *going_on.arguments, **job)
     going_on.until_saved(lambda: [given.run_dir / "state"], lambda: given.output)
     submitter.cluster.command("scontrol", "requeue", given.handle["job_id"])
-    given.until(lambda: "Restarts=1" in given.scontrol())
+    given.until(lambda: "Restarts=1" in given.scontrol(), patient(60))
     going_on.go()
-    seen = given.until_ended()
+    seen = given.until_ended(patient(100))
     assert (seen.status, seen.tries) == (Status.COMPLETED, 2), given.output
     going_on.check(newest_try(given.run_dir))
     assert not list((given.run_dir / "state").glob("step-*")), "a job that has ended well leaves its saved steps"

@@ -18,6 +18,7 @@ from paceline.recording.evidence import evidence
 
 sys.path.insert(0, str(Path(__file__).parent))
 from going_on import GoingOn
+from patience import patient
 from ssh_hosts import SshHosts, ssh_is_here
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
@@ -304,9 +305,9 @@ def test_a_retry_on_the_same_host_goes_on_at_the_saved_step(hosts, submitter, tm
         # The connection breaks, and the server lets the next one in.
         if pid != hosts.servers[0].pid:
             with_nobody(lambda pid=pid: os.kill(pid, signal.SIGKILL))
-    SshHosts.until(lambda: len(submitter.places) == 2 or job.process.poll() is not None, 60)
+    SshHosts.until(lambda: len(submitter.places) == 2 or job.process.poll() is not None, patient(60))
     going_on.go()
-    assert job.wait(90) == 0, job.said
+    assert job.wait(patient(90)) == 0, job.said
     going_on.check(submitter.places[1])
     nothing_is_left(hosts, 10, 0, 3)
 

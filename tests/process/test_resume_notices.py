@@ -1,4 +1,4 @@
-"""A scheduler tells a job with `--resume auto` by SIGUSR1 or SIGUSR2 that it will be ended: the newest step is saved, the training goes on."""
+"""SIGUSR1 or SIGUSR2 tells a job with `--resume auto` that it will be ended: the newest step is saved, the training goes on."""
 
 import signal
 

@@ -111,6 +111,18 @@ def test_deletions_count_there_only_when_asked(tmp_path, there, delete):
     assert ("step-1.pt" in files(there)) is not delete and "theirs.pt" in files(there)
 
 
+def test_saved_steps_that_were_removed_here_are_removed_there(tmp_path, there):
+    mine = sync(tmp_path, there)
+    for step in (1, 2, 3):
+        folder = mine.place.files / ".paceline/state" / f"step-{step}"
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_text(str(step))
+    look(mine, final=True)
+    (mine.place.files / ".paceline/state/step-1/manifest.json").unlink()
+    look(mine, final=True)
+    assert list(files(there)) == [f".paceline/state/step-{step}/manifest.json" for step in (2, 3)]
+
+
 def test_a_directory_that_vanished_deletes_nothing(tmp_path, there):
     mine = sync(tmp_path, there, delete=True)
     (mine.place.files / "step-1.pt").write_text("x")

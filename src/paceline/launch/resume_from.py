@@ -147,7 +147,8 @@ def _beginning_of_attempt(
         return Beginning()
     said: list[str] = []
     for earlier in range(1, number):
-        wait_until_attempt_has_left(runs_root / (first if earlier == 1 else f"{first}.{earlier}"), said.append)
+        run = runs_root / (first if earlier == 1 else f"{first}.{earlier}")
+        wait_until_attempt_has_left(run, job.stop_grace_seconds, said.append)
     found = _newest_of_job(job, run_id, submission_id, environ, runs_root)
     return replace(found, notices=(*said, *found.notices))
 

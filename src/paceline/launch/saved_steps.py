@@ -96,10 +96,11 @@ def _wait_until_it_has_left(run: Path, may_run: bool, say: Callable[[str], None]
         time.sleep(_LEFT_POLL_SECONDS)
 
 
-def wait_until_attempt_has_left(run: Path, say: Callable[[str], None]) -> None:
+def wait_until_attempt_has_left(run: Path, grace_seconds: float, say: Callable[[str], None]) -> None:
     """An attempt of the same job before this one may still have processes on this host, which write to the same files.
 
-    `say`: gets a sentence about ranks whose agent and guardian are dead, which are ended.
+    `grace_seconds`: how long its ranks, and then its last save, may take to end. `say`: gets a sentence about ranks whose
+    agent and guardian are dead, which are ended.
 
     Raises:  UsageError F05: it goes on
     """
@@ -109,11 +110,13 @@ def wait_until_attempt_has_left(run: Path, say: Callable[[str], None]) -> None:
     began = time.monotonic()
     while os.path.exists(path):
         answers, waited = _answers(path), time.monotonic() - began
-        if answers and waited > _LEFT_SECONDS:
+        if answers and waited > 2 * grace_seconds + _LEFT_SECONDS:
             raise UsageError(
-                "F05", f"the attempt {run.name} of this job has not ended", saw="its agent answers on this host",
+                "F05",
+                f"the attempt {run.name} of this job has not ended",
+                saw="its agent answers on this host",
                 next=f"paceline stop {run.name}",
-            )  # fmt: skip
+            )
         if not answers and waited > _GUARDIAN_SECONDS and (_end_orphans(run, path, say) or waited > _LEFT_SECONDS):
             return
         time.sleep(_LEFT_POLL_SECONDS)

@@ -86,7 +86,7 @@ class CheckpointSync:
             due = self._claimed(due)
         if due:
             self._send(due, progress)
-        if self.delete and self.place.files.is_dir():
+        if self.place.files.is_dir():
             self._take_away(now)
         return len(due)
 
@@ -133,7 +133,9 @@ class CheckpointSync:
             note(index, name, seen[0], version, seen[1])
 
     def _take_away(self, now: Mapping[str, Seen]) -> None:
-        gone = [name for name in self._alike if name not in now]
+        # Saved steps replace each other: every one of them would be too much for any store.
+        saved = f"{CHECKPOINTS_FOLDER}/"
+        gone = [name for name in self._alike if name not in now and (self.delete or name.startswith(saved))]
         with told("checkpoints could not be deleted", self.prefix):
             for name in gone:
                 remove(below(self.prefix, name))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from paceline.launch.agent.saved_job import command_to_go_on
+from paceline.facts import Job, Program, ProgramKind
+from paceline.launch.agent.saved_job import command_to_go_on, is_copied
 
 
 @pytest.mark.parametrize(
@@ -17,3 +18,11 @@ from paceline.launch.agent.saved_job import command_to_go_on
 )
 def test_the_command_that_goes_on_is_the_one_that_was_typed_with_the_run_in_it(command, said):
     assert command_to_go_on(tuple(command.split()), "r-1") == said
+
+
+@pytest.mark.parametrize(
+    "state_dir, copied", [(None, False), ("/runs/r-1/state", False), ("/opt/ml/checkpoints/.paceline/state", True)]
+)
+def test_steps_in_the_directory_of_checkpoints_are_copied_by_a_platform(state_dir, copied):
+    job = Job(name="j", program=Program(kind=ProgramKind.SCRIPT, target="t.py"), state_dir=state_dir)
+    assert is_copied(job) is copied

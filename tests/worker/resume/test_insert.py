@@ -457,3 +457,20 @@ def test_torch_compile_traces_through_the_call(project):
     setattr(builtins, CALL, insert._same)
     add = torch.compile(sys.modules["helper"].add, backend="eager", fullgraph=True)
     assert add(torch.ones(1)).item() == 4.0
+
+
+def test_a_file_of_the_user_has_the_same_name_wherever_the_code_of_an_attempt_lies(tmp_path, monkeypatch):
+    def names(place):
+        monkeypatch.setattr(insert, "_directory", str(tmp_path / place / "scripts"))
+        insert.portable.cache_clear()
+        return [
+            insert.portable(str(tmp_path / place / file)) for file in ("scripts/t.py", "scripts/a/b.py", "lib/c.py")
+        ]
+
+    try:
+        assert names("ray-1/code") == names("ray-2/code") == ["t.py", "a/b.py", "../lib/c.py"]
+        monkeypatch.setattr(insert, "_directory", "")
+        insert.portable.cache_clear()
+        assert insert.portable("/a/t.py") == "/a/t.py"
+    finally:
+        insert.portable.cache_clear()

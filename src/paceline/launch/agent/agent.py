@@ -32,8 +32,8 @@ from paceline.launch.agent.fork_server import (
 from paceline.launch.agent.job_processes import JobProcesses
 from paceline.launch.agent.opt_ml import show_at_opt_ml
 from paceline.launch.agent.output import AttemptOutput, LogTails, Pump
-from paceline.launch.agent.saved_job import command_to_go_on, facts_of, place_of
-from paceline.launch.agent.saver_process import SaverAnswer, SaverOrder
+from paceline.launch.agent.saved_job import command_to_go_on, facts_of, is_copied, place_of
+from paceline.launch.agent.saver_process import COPIED_PAUSE_SECONDS, PAUSE_SECONDS, SaverAnswer, SaverOrder
 from paceline.launch.agent.scratch import Scratch
 from paceline.launch.agent.state_holder import StateHolder
 from paceline.launch.agent.state_saver import StateSaver
@@ -280,7 +280,9 @@ class HostAgent:
 
     def save_now(self, signal_name: str) -> None:
         """A scheduler says by a signal that the job will be ended: save the newest step at once, and train on."""
-        self.event("notice", text=f"{signal_name} at the agent: the newest kept step is saved now, the training goes on")
+        self.event(
+            "notice", text=f"{signal_name} at the agent: the newest kept step is saved now, the training goes on"
+        )
         if self._saver is not None:
             self._saver.hasten()
         if self.workers is not None:
@@ -463,6 +465,7 @@ class HostAgent:
                 tuple(states.descriptor(rank) for rank in range(self.job.ranks_per_host)),
                 place_of(self.job, self.directory),
                 facts_of(self.job, self.identity.run_id, seed),
+                COPIED_PAUSE_SECONDS if is_copied(self.job) else PAUSE_SECONDS,
             )
             saver = StateSaver(order, self.identity.environ, self._tell_of_save)
         except OSError as error:

@@ -10,7 +10,7 @@ from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import attempt_of
 from paceline.recording.saved_state import PLACE_FILE, STATE_FOLDER, JobFacts
 from paceline.recording.writer import write_json
-from paceline.storage.state_store import below_checkpoints
+from paceline.storage.state_store import CHECKPOINTS_FOLDER, below_checkpoints
 from paceline.storage.urls import shown
 
 
@@ -37,6 +37,11 @@ def saving_place(job: Job, directory: RunDirectory) -> str:
     if job.submission_id is not None:
         first, _ = attempt_of(first, job.submission_id)
     return str(directory.path.with_name(first) / STATE_FOLDER)
+
+
+def is_copied(job: Job) -> bool:
+    """Whether a platform copies the saved steps of this job elsewhere, because they are in its directory of checkpoints."""
+    return job.state_dir is not None and CHECKPOINTS_FOLDER in Path(job.state_dir).parts
 
 
 def facts_of(job: Job, run_id: str, hash_seed: str) -> JobFacts:

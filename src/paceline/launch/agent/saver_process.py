@@ -25,6 +25,8 @@ from paceline.storage.urls import shown
 # Saving takes at most a tenth of the time, and does not wear out a disk with a state that is small.
 _SHARE_OF_TIME = 0.1
 PAUSE_SECONDS = 5.0
+# A platform copies each save to a store, while the job trains.
+COPIED_PAUSE_SECONDS = 60.0
 _LAST_SAVE_SECONDS = 120.0
 SILENT_SECONDS = 60.0
 # The same while the agent waits for an answer, at the end of the job.

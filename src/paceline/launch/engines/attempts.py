@@ -69,7 +69,9 @@ def tell_of_lost_steps(job: Submission) -> None:
     """Say what a lost host costs a job that keeps its state, if the saved steps are on that host only."""
     own = job.file.job
     if own.resume and job.retries and job.hosts == 1 and own.checkpoint_url is None and own.state_dir is None:
-        say("steps are saved on the job's host only: a retry on another host begins at the start; --checkpoints URL keeps them")
+        say(
+            "steps are saved on the job's host only: a retry on another host begins at the start; --checkpoints URL keeps them"
+        )
 
 
 def say(text: str) -> None:

@@ -84,9 +84,7 @@ def document(job: Submission, options: Mapping[str, str], *, region: str | None 
         "RoleArn": _role(options.get("role")),
         "InputDataConfig": channels,
         "Environment": dict(job.environment),
-        "CheckpointConfig": {"S3Uri": job.checkpoint_url, "LocalPath": _CHECKPOINTS}
-        if job.checkpoint_url
-        else {},
+        "CheckpointConfig": {"S3Uri": job.checkpoint_url, "LocalPath": _CHECKPOINTS} if job.checkpoint_url else {},
         "RetryStrategy": {"MaximumRetryAttempts": job.retries} if job.retries else {},
         "EnableManagedSpotTraining": options.get("spot", "").lower() in ("1", "true", "yes"),
     }
@@ -122,7 +120,7 @@ def container_file(job: Submission) -> JobFile:
 
 
 def _state_dir(job: Submission) -> str | None:
-    """Where a container saves steps: SageMaker brings the directory of checkpoints into the container that follows. None: it brings none."""
+    """Where a container saves steps, in the directory that SageMaker brings into the next container; None: it brings none."""
     given = {"S3Uri": job.checkpoint_url, **job.platform.get("CheckpointConfig", {})}
     if not (job.file.job.resume and given["S3Uri"]):
         return None

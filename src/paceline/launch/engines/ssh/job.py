@@ -185,7 +185,11 @@ class _Attempt:
         package = self.job.package
         digest = package.digest if package is not None else None
         # All attempts have one directory on a host: what an attempt before has written and saved there is there still.
-        where: dict[str, Any] = {"workdir": self.held.settings.workdir, "run_id": self.held.job.run_id, "digest": digest}
+        where: dict[str, Any] = {
+            "workdir": self.held.settings.workdir,
+            "run_id": self.held.job.run_id,
+            "digest": digest,
+        }
         try:
             answer = await connection.ask("lay", where) if connection.found["has_code"] else {}
             if package is not None and digest != answer.get("digest"):
