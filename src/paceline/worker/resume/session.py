@@ -24,7 +24,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from ...recording.state_buffer import DOCUMENT, Keeping, StateCell
-from ..no_compile import left_alone_by_compile, passed_over_by_warnings
+from ..no_compile import leave_module_alone, left_alone_by_compile, passed_over_by_warnings
 from ..rank_recorder import this_rank
 from . import devices, frames, random_state
 from .batches import checksum
@@ -46,6 +46,8 @@ _TOPIC = "resume"
 EXIT_CODE = 205
 # The frames and the bytecode of another Python may be other ones.
 _TRIED_PYTHONS = ((3, 11), (3, 13))
+# Of an older torch nobody knows what the functions do that are replaced here.
+_OLDEST_TORCH = (2, 4)
 # Without a head after so many steps there is no loop that can be followed.
 _STEPS_WITHOUT_HEAD = 20
 
@@ -96,6 +98,9 @@ class ResumeSession:
         self._cells[StateCell.PID] = self._pid
         if sys.version_info[:2] not in _TRIED_PYTHONS:
             self.refuse("F13", "resume has never been tried with Python {}.{}".format(*sys.version_info))
+            return
+        if _version_of_torch() < _OLDEST_TORCH:
+            self.refuse("F13", f"resume has never been tried with torch {sys.modules['torch'].__version__}")
             return
         step = self._cells[StateCell.RESUME_STEP]
         slot = self.slots.header.slot_of(step) if step else None
@@ -167,6 +172,10 @@ class ResumeSession:
         torch = sys.modules["torch"]
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
+        # A compiled optimizer calls what follows its step.
+        for name, module in list(sys.modules.items()):
+            if name.startswith(f"{__package__}."):
+                leave_module_alone(module)
         left_alone_by_compile(ResumeSession._after_step)
         register_optimizer_step_post_hook(self._after_step)
         _note_construction(torch.optim.Optimizer, self._optimizers)
@@ -482,6 +491,12 @@ class ResumeSession:
                 this_rank.calls.notice(this_rank.ring, _TOPIC, text)
         except Exception as error:
             this_rank.note_failure(error, "resume")
+
+
+def _version_of_torch() -> tuple[int, ...]:
+    """Its first two numbers."""
+    numbers = str(sys.modules["torch"].__version__).split(".")[:2]
+    return tuple(int(number) for number in numbers if number.isdigit())
 
 
 def _extra() -> list[Any]:
