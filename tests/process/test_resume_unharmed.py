@@ -19,10 +19,8 @@ def step():
     return loss.item()
 """
 SPAWNS = """
-import os
 import torch, torch.distributed as dist, torch.multiprocessing as mp
 def train(rank):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
     store = dist.FileStore("store", 2)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
     torch.manual_seed(0)
@@ -33,11 +31,10 @@ def train(rank):
         model(torch.ones(2, 4)).sum().backward()
         optimizer.step()
         left -= 1
-    print(rank, float(sum(parameter.sum() for parameter in model.parameters())), flush=True)
+    print(rank, sum(parameter.sum().item() for parameter in model.parameters()), flush=True)
     dist.destroy_process_group()
 if __name__ == "__main__":
     mp.spawn(train, nprocs=2)
-    os.remove("store")
 """
 WITHOUT_TORCH = """
 import sys
