@@ -239,7 +239,11 @@ def _watch(job: Watched, fault: Fault) -> str:
         job.poll()
         if ended:
             return ""
-        if not (fault.is_decoy or fault.to_its_end) and enough is None and any(_is_after(job, event, fault) for event in job.events):
+        if (
+            not (fault.is_decoy or fault.to_its_end)
+            and enough is None
+            and any(_is_after(job, event, fault) for event in job.events)
+        ):
             enough = time.monotonic() + _SETTLE_SECONDS
         if enough is not None and time.monotonic() >= enough:
             return ""

@@ -135,6 +135,19 @@ def test_torch_compile_makes_the_same_graphs_and_counts_compiled_optimizers(work
     assert (header.step_count, header.failure) == (6 + 3, "")
 
 
+def test_torch_compile_makes_the_same_graphs_where_the_state_is_kept(workplace):
+    workplace.keeps_state = True
+    (with_us,) = workplace.run("compiled.py", "aot_eager")
+    (kept,) = workplace.headers
+    assert kept.steps() == (9, 8), with_us.err
+    workplace.keeps_state = False
+    (without_us,) = workplace.run("compiled.py", "aot_eager", PYTHONPATH="")
+    (ddp, optimizer), (ddp_alone, optimizer_alone) = json.loads(with_us.out), json.loads(without_us.out)
+    assert ddp == ddp_alone
+    for kind in ("stats", "aot_autograd"):
+        assert optimizer[kind] == optimizer_alone[kind]
+
+
 @pytest.mark.parametrize("wrap", ["fsdp1", "fsdp2"])
 def test_torch_compile_breaks_the_graph_of_a_sharded_model_nowhere_else(workplace, wrap):
     with_us, _ = workplace.run("compiled_sharded.py", wrap, world_size=2)

@@ -36,13 +36,17 @@ def leave_module_alone(module: ModuleType) -> None:
     for owner in (module, *classes):
         for member in vars(owner).values():
             # Functions with the same decorator may share one code object.
-            if isinstance(member, FunctionType) and member.__code__.co_filename == module.__file__:
+            if isinstance(member, FunctionType) and member.__code__.co_filename.startswith(str(module.__file__)):
                 _skipped(member)
 
 
 def _skipped(function: Any) -> Any:
     try:
         _skip_code(function.__code__)
+        # Comprehensions and functions in it have frames of their own.
+        for constant in function.__code__.co_consts:
+            if isinstance(constant, CodeType):
+                _skip_code(constant)
     except Exception:
         pass
     return function

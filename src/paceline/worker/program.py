@@ -9,17 +9,15 @@ import contextlib
 import importlib.machinery
 import os
 import runpy
-import stat
 import sys
 import types
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
+from . import program_start
+
 _HERE = os.path.dirname(__file__) + os.sep
-# The process whose program was begun here, and where its stdout and stderr led then.
-_pid = 0
-_pipes: dict[int, int] = {}
 
 
 def first_path(argv: list[str], directory: str = "") -> str:
@@ -38,29 +36,6 @@ def hidden_by(first: str, names: Iterable[str]) -> str | None:
             if is_module and name.partition(".")[0] in loaded:
                 return entry.path
     return None
-
-
-def has_begun_here() -> bool:
-    """Whether this process runs the rank's program, and is not one that the program has started."""
-    return _pid == os.getpid()
-
-
-def output_pipes() -> dict[int, int]:
-    """Descriptor -> pipe, of stdout and stderr before the program could lead them elsewhere; one that was no pipe is left out."""
-    return dict(_pipes) if has_begun_here() else _output_pipes_now()
-
-
-def pipe_of(descriptor: int) -> int | None:
-    """The number of the pipe to which a descriptor leads; None: to no pipe."""
-    try:
-        found = os.fstat(descriptor)
-    except OSError:
-        return None
-    return found.st_ino if stat.S_ISFIFO(found.st_mode) else None
-
-
-def _output_pipes_now() -> dict[int, int]:
-    return {descriptor: pipe for descriptor in (1, 2) if (pipe := pipe_of(descriptor)) is not None}
 
 
 def is_resumable() -> bool:
@@ -93,8 +68,7 @@ def run(argv: list[str], options: list[str], code: types.CodeType | None = None)
 
     Raises:  what the program raises; our frames are not in what is printed of it
     """
-    global _pid, _pipes
-    _pid, _pipes = os.getpid(), _output_pipes_now()
+    program_start.note()
     sys.orig_argv[1:] = [*options, *argv]
     is_module = argv[0] == "-m"
     sys.argv[:] = ["-m", *argv[2:]] if is_module else argv

@@ -232,7 +232,10 @@ def test_a_class_keeps_its_counters():
 
 @pytest.mark.parametrize("library", [datetime.timedelta, decimal.Decimal, torch.Size, collections.deque])
 def test_a_class_in_c_stays_as_it_is(library):
-    assert put_back(kept({"name": library, "held": [library]}), {"name": library}) == {"name": library, "held": [library]}
+    assert put_back(kept({"name": library, "held": [library]}), {"name": library}) == {
+        "name": library,
+        "held": [library],
+    }
 
 
 def test_a_function_keeps_the_variables_it_shares():

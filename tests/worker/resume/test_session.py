@@ -9,14 +9,18 @@ import pytest
 from paceline.recording.state_buffer import StateCell
 
 
-@pytest.mark.parametrize("version, keeps", [(sys.version_info[:2], True), ((3, 14), False)])
-def test_a_python_that_was_never_tried_is_refused_and_the_script_goes_on(version, keeps):
+@pytest.mark.parametrize(
+    "version, of_torch, keeps",
+    [(sys.version_info[:2], "2.4.1+cpu", True), ((3, 14), "2.4.1", False), (sys.version_info[:2], "2.3.1", False)],
+)
+def test_a_python_or_torch_that_was_never_tried_is_refused_and_the_script_goes_on(version, of_torch, keeps):
     script = f"""
         import sys, torch
         from paceline.recording.state_buffer import Keeping, StateCell, new_buffer
         from paceline.worker.resume.session import ResumeSession
         session, own_version = ResumeSession(new_buffer()), sys.version_info
         sys.version_info = {(*version, 0, "final", 0)}
+        torch.__version__ = "{of_torch}"
         session.begin()
         sys.version_info = own_version
         print(session.follows(), session.slots.header.cells[StateCell.KEEPING] == Keeping.REFUSED)

@@ -41,9 +41,10 @@ def begin(torch: Any = None) -> None:
     if "resume" in os.environ.get("PACELINE_OFF", "").lower().replace(" ", "").split(","):
         return
     number = os.environ.pop(VARIABLE, "")
+    from .. import program_start
+
     # A program that the script has started, such as two at once, may have inherited the buffer.
-    program = sys.modules.get(f"{__package__.rpartition('.')[0]}.program")
-    if not number.isdigit() or program is None or not program.has_begun_here():
+    if not number.isdigit() or not program_start.was_here():
         return
     from ...recording.state_buffer import is_buffer
 

@@ -106,7 +106,13 @@ class Files:
             if not files._is_the_scripts(file, sys._getframe(1).f_code.co_filename):
                 return opens(*args, **kwargs)
             path = os.path.abspath(os.fsdecode(file))
-            if files._repeating and path in files._sizes and "r" not in mode and "opener" not in kwargs and len(args) < 8:
+            if (
+                files._repeating
+                and path in files._sizes
+                and "r" not in mode
+                and "opener" not in kwargs
+                and len(args) < 8
+            ):
                 nowhere = _access(mode) | os.O_CLOEXEC
                 made = opens(*args, **kwargs, opener=lambda *_: os.open(os.devnull, nowhere))
                 files._to_join.append((weakref.ref(made), path))

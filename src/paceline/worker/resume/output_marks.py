@@ -13,7 +13,7 @@ import sys
 from contextlib import suppress
 
 from ...recording.output_mark import mark_of
-from ..program import output_pipes, pipe_of
+from ..program_start import output_pipes, pipe_of
 
 
 class OutputMarks:

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 
 from ...recording.state_buffer import DOCUMENT, STEPS_WITHOUT_HEAD, Keeping, StateCell
 from .. import gradients
-from ..no_compile import left_alone_by_compile, passed_over_by_warnings
+from ..no_compile import leave_module_alone, left_alone_by_compile, passed_over_by_warnings
 from ..rank_recorder import this_rank
 from ..signal_handlers import is_of_a_handler
 from . import devices, exchanges, frames, other_ranks, random_state
@@ -50,6 +50,8 @@ _TOPIC = "resume"
 EXIT_CODE = 205
 # The frames and the bytecode of another Python may be other ones.
 _TRIED_PYTHONS = ((3, 11), (3, 13))
+# Of an older torch nobody knows what the functions do that are replaced here.
+_OLDEST_TORCH = (2, 4)
 
 
 class ResumeSession:
@@ -105,6 +107,9 @@ class ResumeSession:
         self._cells[StateCell.PID] = self._pid
         if sys.version_info[:2] not in _TRIED_PYTHONS:
             self.refuse("F13", "resume has never been tried with Python {}.{}".format(*sys.version_info))
+            return
+        if _version_of_torch() < _OLDEST_TORCH:
+            self.refuse("F13", f"resume has never been tried with torch {sys.modules['torch'].__version__}")
             return
         step = self._cells[StateCell.RESUME_STEP]
         slot = self.slots.header.slot_of(step) if step else None
@@ -189,6 +194,10 @@ class ResumeSession:
         torch = sys.modules["torch"]
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
+        # A compiled optimizer calls what follows its step.
+        for name, module in list(sys.modules.items()):
+            if name.startswith(f"{__package__}."):
+                leave_module_alone(module)
         left_alone_by_compile(ResumeSession._after_step)
         register_optimizer_step_post_hook(self._after_step)
         _note_construction(torch.optim.Optimizer, self._optimizers)
@@ -585,6 +594,12 @@ def _without_a_loop(frame: FrameType) -> str:
     if trainer is None:
         return f"no loop of your own files is around the optimizer's step ({place})"
     return f"the training loop is that of {trainer.name} ({place}), which resumes by {trainer.resumes} and --max-restarts 3"
+
+
+def _version_of_torch() -> tuple[int, ...]:
+    """Its first two numbers."""
+    numbers = str(sys.modules["torch"].__version__).split(".")[:2]
+    return tuple(int(number) for number in numbers if number.isdigit())
 
 
 def _extra() -> list[Any]:
