@@ -205,7 +205,9 @@ Lines = Mapping[int, Sequence[str]]
 def reference(
     case: Case, ranks: int, directory: Path, environment: Mapping[str, str], made: Lines | None = None
 ) -> dict[int, list[str]]:
-    """The lines of each rank of an undisturbed run under torchrun, or under paceline with its options; made once, then read from `directory`. `made`: for seeds.
+    """The lines of each rank of an undisturbed run under torchrun, or under paceline where it has options; made once.
+
+    `directory`: they are read from there afterwards. `made`: for seeds.
 
     Raises:  RuntimeError: it ended badly again and again
     """

@@ -22,9 +22,7 @@ from ..strategies.strategy import GradientStrategy, StrategyRunner, parse
 from .exchange_stats import StepExchange
 from .hook import LANES, HookState, hook
 
-__all__ = [
-    "LANES", "AttachedStrategy", "GradientStrategy", "attach", "detach", "exchange_of", "local_sgd_of", "parse", "use",
-]  # fmt: skip
+__all__ = ["LANES", "AttachedStrategy", "GradientStrategy", "attach", "detach", "parse", "use"]
 
 Say = Callable[[str], None]
 
