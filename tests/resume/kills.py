@@ -57,7 +57,7 @@ class Case:
 
 GRADIENTS = (
     "ring", "hierarchical", "direct", "direct:fuse_mib=1", "parameter_server", "bf16", "direct+bf16", "hierarchical+bf16", "int8",
-    "direct+int8", "parameter_server+int8", "powersgd", "direct+powersgd:rank=2", "local_sgd:every=4", "direct+local_sgd:every=3",
+    "direct+int8", "parameter_server+int8", "powersgd", "direct+powersgd:rank=2", "local_sgd:every=4", "direct+local_sgd:every=2",
 )  # fmt: skip
 CASES = (
     Case("full"),
@@ -523,8 +523,11 @@ def _has_trained(job: Job) -> bool:
     headers = job.run.headers(ranks)
     if not headers:
         return all(header.step_count > 1 for header in ranks.values())
-    return len(headers) == job.launch.world_size and all(
-        header.cells[StateCell.STEP_COUNT] > 1 for header in headers.values()
+    # Before the first kept step nothing of the files can be cut. Under local_sgd that is not the first one.
+    return (
+        len(headers) == job.launch.world_size
+        and all(header.cells[StateCell.STEP_COUNT] > 1 for header in headers.values())
+        and (job.refused or job.newest_kept() is not None)
     )
 
 
