@@ -57,7 +57,8 @@ class Case:
 
 GRADIENTS = (
     "ring", "hierarchical", "direct", "direct:fuse_mib=1", "parameter_server", "bf16", "direct+bf16", "hierarchical+bf16", "int8",
-    "direct+int8", "parameter_server+int8", "powersgd", "direct+powersgd:rank=2", "local_sgd:every=4", "direct+local_sgd:every=2",
+    "direct+int8", "parameter_server+bf16", "parameter_server+int8", "powersgd", "direct+powersgd:rank=2", "local_sgd:every=4",
+    "direct+local_sgd:every=2",
 )  # fmt: skip
 CASES = (
     Case("full"),
@@ -216,7 +217,8 @@ def reference(
     if kept.exists():
         return {int(rank): lines for rank, lines in json.loads(kept.read_text()).items()}
     directory.mkdir(parents=True, exist_ok=True)
-    if case.options:
+    # torchrun knows neither paceline's options nor its backends.
+    if case.options or "--backend" in case.argv:
         argv = [sys.executable, "-m", "paceline", "run", "--progress", "off", "--resume", "off", *case.options]
     else:
         argv = [
