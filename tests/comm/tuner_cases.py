@@ -4,6 +4,7 @@ python tuner_cases.py DIRECTORY      runs all cases as one rank, and writes what
 """
 
 import json
+import marshal
 import os
 import sys
 import traceback
@@ -292,6 +293,51 @@ def two_models_of_one_script_are_decided_each_by_itself():
     assert all(tuner.is_over for tuner in tuner_of.values())
     assert (tuner_of[first].strategy, tuner_of[second].strategy) == ("direct", PLAIN)
     first.step()
+
+
+def kept_of(training, strategy, mib, phase):
+    """What a tuner that has come so far keeps, as another process reads it."""
+    tuner = tune(training.ddp, host_key="here")
+    state = tuner.state_dict()
+    now = {"strategy": strategy, "bucket_cap_bytes": mib * MIB, "step_seconds": 0.5}
+    policy = {**state["policy"], "phase": phase.name, "tried": now, "seconds": (1.0, 0.5), "trials": 1}
+    over = phase is TuningPhase.OVER
+    return marshal.loads(marshal.dumps({"now": now, "is_over": over, "policy": policy}))
+
+
+@case
+def a_choice_of_an_earlier_process_is_taken_without_a_measurement():
+    again, said, renewed = Training(), [], []
+    kept = kept_of(Training(), "direct", 2, TuningPhase.OVER)
+    kept["policy"]["network"]["hosts"] = 7
+    groups = dist.new_group()
+    again.ddp = DistributedDataParallel(model(), process_group=groups)
+    again.optimizer = torch.optim.SGD(again.ddp.parameters(), lr=0.05, momentum=0.9)
+    tuner = tune(again.ddp, host_key="here", say=said.append, renewed=renewed.append, kept=kept)
+    assert said[0].startswith("--gradients auto: 7 hosts") and tuners._meetings[groups]._communicator is None
+    assert said[-1] == "--gradients auto: as before the restart: direct"
+    assert (
+        tuner.is_over and tuner.strategy == "direct" and hook_of(again.ddp) == "paceline:direct" and len(renewed) == 1
+    )
+    assert not again.ddp._forward_pre_hooks and tuner.state_dict() == kept
+    plain = Training()
+    plain.step(4)
+    again.step(4)
+    assert torch.equal(plain.weights(), again.weights())
+
+
+@case
+def a_trial_of_an_earlier_process_is_measured_again_and_then_judged():
+    again, said = Training(), []
+    kept = kept_of(Training(), "direct", 25, TuningPhase.TRIAL)
+    tuner = tune(again.ddp, host_key="here", say=said.append, clock=SecondsPerStep(), kept=kept)
+    assert not tuner.is_over and hook_of(again.ddp) == "paceline:direct" and tuner.policy.phase is TuningPhase.TRIAL
+    # A step takes longer than plain DDP took before the restart.
+    until(tuner, again)
+    assert tuner.strategy == PLAIN and hook_of(again.ddp) == "" and "plain DDP again" in said[-1]
+    plain = Training()
+    plain.step(again.count)
+    assert torch.equal(plain.weights(), again.weights())
 
 
 def main(directory: str) -> None:

@@ -57,7 +57,8 @@ class Case:
 
 GRADIENTS = (
     "ring", "hierarchical", "direct", "direct:fuse_mib=1", "parameter_server", "bf16", "direct+bf16", "hierarchical+bf16", "int8",
-    "direct+int8", "parameter_server+int8", "powersgd", "direct+powersgd:rank=2", "local_sgd:every=4", "direct+local_sgd:every=3",
+    "direct+int8", "parameter_server+bf16", "parameter_server+int8", "powersgd", "direct+powersgd:rank=2", "local_sgd:every=4",
+    "direct+local_sgd:every=2",
 )  # fmt: skip
 CASES = (
     Case("full"),
@@ -233,7 +234,9 @@ Lines = Mapping[int, Sequence[str]]
 def reference(
     case: Case, ranks: int, directory: Path, environment: Mapping[str, str], made: Lines | None = None
 ) -> dict[int, list[str]]:
-    """The lines of each rank of an undisturbed run under torchrun, or under paceline with its options; made once, then read from `directory`. `made`: for seeds.
+    """The lines of each rank of an undisturbed run under torchrun, or under paceline where it has options; made once.
+
+    `directory`: they are read from there afterwards. `made`: for seeds.
 
     Raises:  RuntimeError: it ended badly again and again
     """
@@ -242,7 +245,8 @@ def reference(
     if kept.exists():
         return {int(rank): lines for rank, lines in json.loads(kept.read_text()).items()}
     directory.mkdir(parents=True, exist_ok=True)
-    if case.options:
+    # torchrun knows neither paceline's options nor its backends.
+    if case.options or "--backend" in case.argv:
         argv = [sys.executable, "-m", "paceline", "run", "--progress", "off", "--resume", "off", *case.options]
     else:
         argv = [
@@ -549,8 +553,11 @@ def _has_trained(job: Job) -> bool:
     headers = job.run.headers(ranks)
     if not headers:
         return all(header.step_count > 1 for header in ranks.values())
-    return len(headers) == job.launch.world_size and all(
-        header.cells[StateCell.STEP_COUNT] > 1 for header in headers.values()
+    # Before the first kept step nothing of the files can be cut. Under local_sgd that is not the first one.
+    return (
+        len(headers) == job.launch.world_size
+        and all(header.cells[StateCell.STEP_COUNT] > 1 for header in headers.values())
+        and (job.refused or job.newest_kept() is not None)
     )
 
 

@@ -34,6 +34,8 @@ KILLS = {
     "a stream with workers": (Launch(Case("iterable", ("--workers", "2"))), by_time("all")),
     "books": (Launch(Case("bookkeeping"), ranks=3), by_time("rank", "all")),
     "its own checkpoint": (Launch(Case("early_stopping")), by_time("rank", "rank")),
+    "error feedback": (Launch(Case("strategies", options=("--gradients", "direct+int8")), ranks=3), by_time("rank")),
+    "shards": (Launch(Case("fsdp"), ranks=3), by_time("rank")),
     "folds": (Launch(Case("folds"), ranks=3), by_time("rank")),
 }
 

@@ -9,7 +9,7 @@ from paceline.comm.ddp.hook import HookState
 from paceline.comm.strategies.flat_buffer import FlatBuffer
 from paceline.comm.strategies.strategy import StrategyRunner, parse
 
-SHAPES = (torch.Size([12, 20]), torch.Size([20]), torch.Size([9, 31]))
+SHAPES = (torch.Size([40, 60]), torch.Size([20]), torch.Size([30, 50]))
 NUMEL = sum(shape.numel() for shape in SHAPES)
 NAMES = ("int8", "powersgd", "powersgd:rank=2")
 

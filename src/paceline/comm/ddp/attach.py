@@ -22,9 +22,7 @@ from ..strategies.strategy import GradientStrategy, StrategyRunner, parse
 from .exchange_stats import StepExchange
 from .hook import LANES, HookState, hook
 
-__all__ = [
-    "LANES", "AttachedStrategy", "GradientStrategy", "attach", "detach", "exchange_of", "local_sgd_of", "parse", "use",
-]  # fmt: skip
+__all__ = ["LANES", "AttachedStrategy", "GradientStrategy", "attach", "detach", "parse", "use"]
 
 Say = Callable[[str], None]
 
@@ -136,12 +134,9 @@ def attach(
 
 
 def exchange_of(ddp: Any) -> HookState | None:
-    """What exchanges the gradients of a module: the attached strategy, or a HookState that the script registered. None: neither."""
+    """The exchange of the strategy that is attached to a module; None: none is, or it stepped aside."""
     attached = _attached.get(ddp)
-    if attached is not None and attached.aside is None:
-        return attached.exchange
-    registered = ddp._comm_hooks[0] if ddp._comm_hooks else (None, None)
-    return registered[1] if registered[0] is hook else None
+    return attached.exchange if attached is not None and attached.aside is None else None
 
 
 def local_sgd_of(ddp: Any) -> local_sgd.LocalSgdState | None:

@@ -19,8 +19,13 @@ _COMM = f"{__name__.split('.', maxsplit=1)[0]}.comm"
 
 def exchange_of(model: Any) -> Any:
     """The HookState of a DistributedDataParallel; None: torch itself exchanges its gradients."""
-    attach = sys.modules.get(f"{_COMM}.ddp.attach")
-    return attach.exchange_of(model) if attach is not None else None
+    attach, hooks = sys.modules.get(f"{_COMM}.ddp.attach"), sys.modules.get(f"{_COMM}.ddp.hook")
+    attached = attach.exchange_of(model) if attach is not None else None
+    if attached is not None or hooks is None or not model._comm_hooks:
+        return attached
+    # A script may have registered it by itself.
+    hook, state = model._comm_hooks[0]
+    return state if hook is hooks.hook else None
 
 
 def kept(capture: Capture, models: Iterable[Any]) -> list[Exchange | None]:

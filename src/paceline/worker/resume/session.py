@@ -81,6 +81,8 @@ class ResumeSession:
         self._is_on = True
         self._heads = 0
         self._steps_without_head = 0
+        # Heads in a row that were inside a loop over a data loader.
+        self._heads_in_batches = 0
         self._slot = 0
         self._expected_batch: int | None = None
         self._plan: dict[str, Any] | None = None
@@ -270,20 +272,16 @@ class ResumeSession:
         self._frequency.kept(began_ns, time.monotonic_ns())
 
     def _keep(self, frame: FrameType, is_loop: bool) -> None:
+        chain = self.loops.around(frame)
+        if self._is_in_a_batch(chain):
+            return
         capture = Capture(self.context)
         kept_frames, modules = self._captured(capture, frame)
         others = [[capture.value(one) for one in self._unnamed(kind, capture)] for kind in self._known_objects()]
         extra = [capture.value(one) for one in _extra()]
         gradients = self._gradients(capture)
         kept_exchanges = exchanges.kept(capture, self.buckets.models())
-        chain = self.loops.around(frame)
         self._first = self._first or marshal.dumps((kept_frames, modules, capture.nodes))
-        for loop in chain[:-1]:
-            if loop.over_loader:
-                # It would be read again with other random numbers, or be passed over.
-                raise CannotKeep(
-                    f"the training loop is inside a loop over a data loader ({loop.place[0]}:{loop.place[2]}), whose batch is not kept"
-                )
         document = (
             [loop.cursor() for loop in chain],
             is_loop,
@@ -331,6 +329,20 @@ class ResumeSession:
             for name, module in self._modules.items()
         }
         return kept_frames, modules
+
+    def _is_in_a_batch(self, chain: list[Loop]) -> bool:
+        """Whether a loop around the head goes over a data loader: its batch would be passed over, or be read with other random numbers.
+
+        Raises:  CannotKeep: that does not change. A loop that makes steps of its own later is the head from then on.
+        """
+        around = next((loop for loop in chain[:-1] if loop.over_loader), None)
+        self._heads_in_batches = self._heads_in_batches + 1 if around is not None else 0
+        if around is not None and self._heads_in_batches > STEPS_WITHOUT_HEAD:
+            place = f"{around.place[0]}:{around.place[2]}"
+            raise CannotKeep(
+                f"the training loop is inside a loop over a data loader ({place}), whose batch is not kept"
+            )
+        return around is not None
 
     def _unnamed(self, kind: list[Any], capture: Capture) -> list[Any]:
         """Optimizers or schedulers that no variable leads to."""

@@ -7,7 +7,7 @@ placements must be as before.
 import sys
 from typing import Any
 
-from .object_graph import MISSING, CannotKeep, CannotPutBack, Capture, ObjectKind, Restore
+from .object_graph import CannotKeep, CannotPutBack, Capture, ObjectKind, Restore
 
 # Placements that a shard can be put back by.
 _KEPT = frozenset({"Shard", "Replicate"})
@@ -40,7 +40,7 @@ class ShardedTensorKind(ObjectKind):
         ]
 
     def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
-        shard, shape, stride, mesh, placements, is_parameter, requires_grad = payload
+        shard, shape, _, mesh, placements, _, requires_grad = payload
         if not is_sharded(live):
             live = self._made(restore, payload)
         elif (tuple(live.shape), _mesh(live), _placements(live)) != (shape, mesh, placements):
