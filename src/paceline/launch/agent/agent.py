@@ -524,7 +524,9 @@ class HostAgent:
         if answer.step is not None:
             command = command_to_go_on(self.identity.command, self.identity.run_id)
             when = "before that" if answer.failed else f"in {answer.seconds:.1f} s"
-            again = "a further try of this job goes on from it; by hand" if self.job.submission_id else "to go on from it"
+            again = (
+                "a further try of this job goes on from it; by hand" if self.job.submission_id else "to go on from it"
+            )
             self.event("notice", text=f"saved step {answer.step} {when}; {again}: {command}")
 
     def _close_saver(self, saver: StateSaver) -> None:
