@@ -103,6 +103,7 @@ def test_an_agent_is_given_the_job_as_data():
         "agents_port": 29500,
         "max_restarts": 1,
         "max_run_seconds": 90.0,
+        "submission_id": "r-000001",
         "contract": None,
     }
     assert second["job"]["contract"] == {"hyperparameters": {"n": "5", "rate": float("inf")}}

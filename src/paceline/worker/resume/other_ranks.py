@@ -78,7 +78,12 @@ class _Comparison:
             ],
             "class": lambda a, b: [a[0], self.variables(a[1], b[1])],
             "module": lambda a, b: [*a[:4], self.variables(a[4], b[4]), self.variables(a[5], b[5]), *a[6:]],
-            "function": lambda a, b: [a[0], self._cells(a[1], b[1]), self.variables(a[2], b[2])],
+            "function": lambda a, b: [
+                a[0],
+                self._cells(a[1], b[1]),
+                self.variables(a[2], b[2]),
+                self._value(a[3], b[3]),
+            ],
             "partial": items,
             "method": lambda a, b: [self._value(a[0], b[0]), a[1]],
             **dict.fromkeys(("list", "deque", "tuple"), lambda a, b: [a[0], items(a[1], b[1])]),

@@ -74,8 +74,6 @@ class ModuleKind(ObjectKind):
                 raise CannotPutBack(f"the script has not made {own_type.__name__} `{restore.place}` again")
             live = own_type.__new__(own_type)
             sys.modules["torch"].nn.Module.__init__(live)
-        if _hooks(live) != hooks:
-            raise CannotPutBack(f"`{restore.place}` ({own_type.__name__}) had {hooks} hooks, and has {_hooks(live)}")
         restore.bind(number, live)
         # `training` is an attribute of the instance; a model in eval mode stays so.
         live.training = training
@@ -83,6 +81,9 @@ class ModuleKind(ObjectKind):
         _put_members(restore, live._buffers, buffers)
         _put_members(restore, live._modules, children)
         _put_attributes(restore, live, attributes)
+        # Last: a model that is not sharded any more has fewer hooks as well.
+        if _hooks(live) != hooks:
+            raise CannotPutBack(f"`{restore.place}` ({own_type.__name__}) had {hooks} hooks, and has {_hooks(live)}")
         return live
 
 

@@ -50,6 +50,7 @@ def test_two_hosts_are_two_bundles_on_nodes_of_their_own_and_an_agent_each():
         "is_first": False,
         "master_addr": "<address of actor 0>",
         "max_restarts": 1,
+        "submission_id": "r-7f3a91",
     }
     assert document["environment"] == ["WANDB_API_KEY"]
     assert document["runtime_env"] == {}
