@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "shared")]
 
-from saver_kills import kill_savers  # noqa: E402
+from killed_savers import kill_savers  # noqa: E402
 
 
 def main() -> int:

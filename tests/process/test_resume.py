@@ -137,7 +137,7 @@ def test_a_death_before_the_first_kept_step_begins_again_and_says_that_nothing_i
 
 def test_ranks_that_make_steps_and_keep_nothing_are_stopped_as_without_it(paceline):
     text = RANK.replace("import torch\n", "os.environ.pop('PACELINE_STATE_FD')\nimport torch\n", 1)
-    finished, _ = ran(paceline, code=137, dies=[(0, 0, 4, KILL)], text=text)
+    finished, _ = ran(paceline, code=137, dies=[(0, 0, 24, KILL)], items=30, text=text)
     assert "SIGTERM" in str(events(paceline, "stopping")) and "nothing is lost" not in finished.err
 
 

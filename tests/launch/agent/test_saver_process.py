@@ -7,7 +7,7 @@ import pytest
 from dead_store import DeadStore
 from kept_state import Rank, complete
 from patience import patient
-from saver_kills import Saver, kill_savers
+from killed_savers import Saver, kill_savers
 
 from paceline.recording.saved_state import JobFacts
 from paceline.storage.state_store import state_store

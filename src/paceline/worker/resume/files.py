@@ -116,12 +116,16 @@ class Files:
                 nowhere = _access(mode) | os.O_CLOEXEC
                 made = opens(*args, **kwargs, opener=lambda *_: os.open(os.devnull, nowhere))
                 files._to_join.append((weakref.ref(made), path))
-            elif "x" in mode and files._session.makes_steps_again():
+                files._note(path, made)
+                return made
+            if "x" in mode and files._session.makes_steps_again():
                 rest = {name: value for name, value in kwargs.items() if name not in ("file", "mode")}
                 made = opens(file, mode.replace("x", "w"), *args[2:], **rest)
             else:
                 made = opens(*args, **kwargs)
-            files._note(path, made)
+            # Of a pipe or a device nothing can be cut, and a flush would wait for its reader.
+            if stat.S_ISREG(os.fstat(made.fileno()).st_mode):
+                files._note(path, made)
             return made
 
         # Where pickle finds it.
@@ -225,9 +229,6 @@ class Files:
         return False
 
     def _note(self, path: str, file: Any) -> None:
-        # Of a pipe or a device nothing can be cut, and a flush would wait for its reader.
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return
         writers = self._written.setdefault(path, [])
         writers[:] = [one for one in writers if (found := one()) is not None and not found.closed]
         writers.append(weakref.ref(file))
