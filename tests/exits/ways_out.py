@@ -88,17 +88,11 @@ class Asker:
 
     def _ranks(self) -> Iterator[Path]:
         """The worker server of every process of the run, as soon as it is there."""
-        strangers: set[str] = set()
         found: set[Path] = set()
         while not self._over.wait(_SOUGHT_EVERY_SECONDS):
-            for pid in {entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()} - strangers:
+            for pid in [entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()]:
                 environment = _environment(pid)
-                if (
-                    not environment
-                ):  # a process that is about to begin, or one without any: at the next turn it is known
-                    continue
                 if environment.get("PACELINE_TEST_EXITS") != self.mark:
-                    strangers.add(pid)
                     continue
                 # One of the run's, before or after its program was executed: the agent, a rank, a loader's worker.
                 path = Path(environment.get("PACELINE_SOCKET_DIR", ""), f"{pid}.sock")

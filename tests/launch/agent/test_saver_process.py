@@ -6,8 +6,8 @@ import signal
 import pytest
 from dead_store import DeadStore
 from kept_state import Rank, complete
-from patience import patient
 from killed_savers import Saver, kill_savers
+from patience import patient
 
 from paceline.recording.saved_state import JobFacts
 from paceline.storage.state_store import state_store
