@@ -9,7 +9,7 @@ import time
 import pytest
 from kills import SCRIPTS, Case, lines_of, reference
 from patience import patient
-from watching import children
+from watching import children, command
 
 from paceline.launch.agent.guardian import is_guardian
 
@@ -72,7 +72,12 @@ class Part:
         return any((self.directory / ".paceline/runs" / self.name / "state").glob("step-*/manifest.json"))
 
     def end(self, how):
-        guardians = [pid for pid in children(self.process.pid) if is_guardian(pid)] if how.endswith(" of both") else []
+        below = children(self.process.pid) if how.endswith(" of both") else []
+        guardians = [pid for pid in below if is_guardian(pid)]
+        # By themselves they could come to the script's end before the next job ends them.
+        for pid in below:
+            if str(SCRIPTS) in command(pid) and pid not in guardians:
+                os.kill(pid, signal.SIGSTOP)
         for pid in (self.process.pid, *guardians):
             os.kill(pid, getattr(signal, how.partition(" ")[0]))
         assert len(guardians) == how.endswith(" of both")
