@@ -142,6 +142,8 @@ OWN_SAMPLER = (
     "sampler = OwnSampler(data, shuffle=True, seed=3)",
 )
 OWN_MODEL = ("nn.parallel.DistributedDataParallel(net, broadcast_buffers=False)", "net.requires_grad_()")
+# Ranks that exchange nothing would be steps apart when they are stopped.
+TOGETHER = ("optimizer.step()", "optimizer.step(); dist.barrier()")
 OWN_SEED = ("torch.manual_seed(7)\n", "torch.manual_seed(trainer.rank)\n")
 BY_NUMBER = ("for i, (x, index) in enumerate(loader):", "for i, (x, index) in zip(range(10**6), loader):")
 
@@ -155,7 +157,7 @@ BY_NUMBER = ("for i, (x, index) in enumerate(loader):", "for i, (x, index) in zi
             "only a DataLoader with torch's DistributedSampler can be dealt to another number of ranks",
         ),
         ([BY_NUMBER], 205, "with another number of ranks zip may end before the data does"),
-        ([OWN_MODEL, OWN_SEED], 2, "rank 1 has another value than rank 0 in a tensor of its own"),
+        ([OWN_MODEL, OWN_SEED, TOGETHER], 2, "rank 1 has another value than rank 0 in a tensor of its own"),
     ],
     ids=["sampler", "zip", "model"],
 )

@@ -33,7 +33,7 @@ def train(rank):
         left -= 1
     total = sum(parameter.sum().item() for parameter in model.parameters())
     # One write: both ranks share the pipe.
-    print(f"{rank} {total}\n", end="", flush=True)
+    print(f"{rank} {total}\\n", end="", flush=True)
     dist.destroy_process_group()
 if __name__ == "__main__":
     mp.spawn(train, nprocs=2)
