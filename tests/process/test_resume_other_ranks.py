@@ -97,7 +97,7 @@ def goes_on(paceline, script, ranks, *options, code=0):
     return finished
 
 
-@pytest.mark.parametrize(("before", "after", "workers"), [(2, 3, 0), (3, 2, 0), (2, 3, 2), (2, 1, 0)])
+@pytest.mark.parametrize(("before", "after", "workers"), [(2, 3, 2), (3, 2, 0), (2, 1, 0)])
 def test_with_another_number_of_ranks_each_index_of_the_epoch_comes_once(paceline, before, after, workers):
     script = stopped(paceline, before, RANK, workers)
     done = len(lines(paceline))
