@@ -176,8 +176,8 @@ class RunningLoops:
         """The running loops around a frame, the outermost first."""
         if not self.running:
             return []
-        frames = _frames_by_id(frame)
-        return [loop for loop in self.running if loop.is_around(frames.get(loop.frame_id))]
+        here = _frames_by_id(frame)
+        return [loop for loop in self.running if loop.is_around(here.get(loop.frame_id))]
 
     def key_of_iterator(self, frame: FrameType | None) -> tuple[int, int]:
         """Names an iterator of a loader that is made now: how many loops are around, and the how many-th it is since the innermost took
