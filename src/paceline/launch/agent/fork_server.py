@@ -113,6 +113,8 @@ class ForkServer:
             if "pid" not in answer:
                 raise ForkRefused(answer.get("refused") or self._how_it_left())
             os.write(write, b".")
+        except ConnectionError as error:
+            raise ForkRefused(self._how_it_left()) from error
         except OSError as error:
             # An answer that comes too late would be taken for that of the next rank.
             self.close()
