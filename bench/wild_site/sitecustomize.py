@@ -148,5 +148,10 @@ def steps(break_now: Callable[[], Any]) -> Callable[..., None]:
     return after_step
 
 
-if "WILD_BREAK" in os.environ and os.environ.get("RANK") == os.environ["WILD_RANK"]:
+# An attempt after the first goes on undisturbed.
+if (
+    "WILD_BREAK" in os.environ
+    and os.environ.get("RANK") == os.environ["WILD_RANK"]
+    and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
+):
     sys.meta_path.insert(0, AfterOptimizer())

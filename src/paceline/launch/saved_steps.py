@@ -58,7 +58,9 @@ def place_of(
         beside_checkpoints = path / ".paceline" / STATE_FOLDER
         return str(beside_checkpoints if beside_checkpoints.is_dir() else path.absolute())
     run = find_run(name, runs_root, verb=verb)
-    _wait_until_it_has_left(run, may_run, say)
+    # Of a run whose agent was killed, ranks may be left for a moment, and the last step may still be saved.
+    if (control := _control_socket(run)) is not None and not (may_run and _answers(control)):
+        _wait_until_left(run, control, 0.0, None if may_run else say, f"run {run.name} has not ended")
     noted = (
         read_document(run / STATE_FOLDER / PLACE_FILE).get("place")
         if (run / STATE_FOLDER / PLACE_FILE).exists()
@@ -71,31 +73,6 @@ def _is_place(store: StateStore) -> bool:
     return any(step_of(folder) is not None for folder in store.folders())
 
 
-def _wait_until_it_has_left(run: Path, may_run: bool, say: Callable[[str], None]) -> None:
-    """Of a run whose agent was killed, ranks may be left for a moment, and the last step may still be saved.
-
-    Raises:  UsageError F05: the run goes on
-    """
-    path = read_document(run / "run.json").get("control_socket")
-    if not isinstance(path, str):
-        return
-    if _answers(path):
-        if may_run:
-            return
-        raise UsageError(
-            "F05",
-            f"run {run.name} has not ended",
-            saw="its agent answers",
-            next=f"paceline stop {run.name}",
-        )
-    # The guardian removes the directory of the socket when no process of the job is left.
-    began = time.monotonic()
-    while os.path.exists(path) and time.monotonic() < began + _LEFT_SECONDS:
-        if not may_run and time.monotonic() > began + _GUARDIAN_SECONDS and _end_orphans(run, path, say):
-            return
-        time.sleep(_LEFT_POLL_SECONDS)
-
-
 def wait_until_attempt_has_left(run: Path, grace_seconds: float, say: Callable[[str], None]) -> None:
     """An attempt of the same job before this one may still have processes on this host, which write to the same files.
 
@@ -104,20 +81,34 @@ def wait_until_attempt_has_left(run: Path, grace_seconds: float, say: Callable[[
 
     Raises:  UsageError F05: it goes on
     """
+    if (path := _control_socket(run)) is not None:
+        wait_seconds = 2 * grace_seconds + _LEFT_SECONDS
+        _wait_until_left(run, path, wait_seconds, say, f"the attempt {run.name} of this job has not ended")
+
+
+def _control_socket(run: Path) -> str | None:
     path = read_document(run / "run.json").get("control_socket") if (run / "run.json").exists() else None
-    if not isinstance(path, str):
-        return
+    return path if isinstance(path, str) else None
+
+
+def _wait_until_left(
+    run: Path, path: str, wait_seconds: float, say: Callable[[str], None] | None, not_ended: str
+) -> None:
+    """Wait until no process of a run is left on this host. `path`: its control socket, which its guardian removes last.
+
+    `wait_seconds`: how long its agent may still answer. `say`: None: ranks without agent and guardian are left alone. `not_ended`: of the
+    error.
+
+    Raises:  UsageError F05: it goes on
+    """
     began = time.monotonic()
     while os.path.exists(path):
         answers, waited = _answers(path), time.monotonic() - began
-        if answers and waited > 2 * grace_seconds + _LEFT_SECONDS:
-            raise UsageError(
-                "F05",
-                f"the attempt {run.name} of this job has not ended",
-                saw="its agent answers on this host",
-                next=f"paceline stop {run.name}",
-            )
-        if not answers and waited > _GUARDIAN_SECONDS and (_end_orphans(run, path, say) or waited > _LEFT_SECONDS):
+        if answers and waited >= wait_seconds:
+            raise UsageError("F05", not_ended, saw="its agent answers on this host", next=f"paceline stop {run.name}")
+        if not answers and waited > _GUARDIAN_SECONDS and say is not None and _end_orphans(run, path, say):
+            return
+        if not answers and waited > _LEFT_SECONDS:
             return
         time.sleep(_LEFT_POLL_SECONDS)
 
@@ -133,8 +124,9 @@ def _end_orphans(run: Path, path: str, say: Callable[[str], None]) -> bool:
     marks = {mark for pid in guardian.table() if (mark := _mark_of(pid, told)) is not None}
     count = sum(guardian.end_job(mark, {}) for mark in marks)
     if count:
-        processes = f"{count} process of it was" if count == 1 else f"{count} processes of it were"
-        say(f"the agent of run {run.name} and its guardian had been killed: {processes} left, and ended now")
+        say(
+            f"the agent of run {run.name} and its guardian had been killed; processes of it that were left, and are ended now: {count}"
+        )
     return True
 
 
