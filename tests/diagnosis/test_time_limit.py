@@ -86,8 +86,15 @@ def test_without_the_number_of_steps_it_asks_for_it():
     assert "--total-steps N" in forecast_text(unknown)
 
 
-def test_nothing_is_said_too_early_or_without_a_limit():
-    assert found(limit=None) is None
+def test_without_a_limit_the_end_is_foretold_where_the_number_of_steps_is_known():
+    free = found(limit=None)
+    assert (free.limit_seconds, free.reaches_step, will_be_cut(free)) == (None, None, False)
+    assert free.needed_seconds == found().needed_seconds
+    assert "done in about 1m35s, 1m50s after its start: step 50 of 1000 (--total-steps)" in forecast_text(free)
+    assert found(limit=None, total=total_steps(None, None, None)) is None
+
+
+def test_nothing_is_said_too_early():
     assert found(tempo=tempo(rank(0), to_step=19)) is None
     assert found(tempo=None) is None
 

@@ -261,20 +261,23 @@ CUT = Forecast(
     reaches_step=3600,
 )
 FITS = replace(CUT, limit_seconds=20_000.0, reaches_step=10_000)
+FREE = replace(CUT, limit_seconds=None, reaches_step=None)
 
 
 def test_a_limit_that_cuts_is_told_and_one_that_does_is_not():
     text = event_text({"event": "forecast", "forecast": to_plain(CUT)})
     assert "step 3600 of 10000" in text
     assert event_text({"event": "forecast", "forecast": to_plain(FITS)}) is None
+    assert event_text({"event": "forecast", "forecast": to_plain(FREE)}) is None
 
 
 def test_the_page_of_a_run_that_lasts_tells_of_a_limit_that_cuts(case):
     shown = [
         why_text(Diagnosis(findings=()), replace(case, forecast=forecast, lasts=lasts), WhyPage())
-        for forecast, lasts in ((CUT, True), (FITS, True), (CUT, False))
+        for forecast, lasts in ((CUT, True), (FITS, True), (CUT, False), (FREE, True), (FREE, False))
     ]
-    assert ["--max-run" in text for text in shown] == [True, False, False]
+    assert ["--max-run" in text for text in shown] == [True, False, False, False, False]
+    assert ["  end       the job will be done in about 2h45m" in text for text in shown] == [*3 * [False], True, False]
     assert "  limit     the limit of 1h (--max-run) will end the job at step 3600 of 10000" in shown[0]
 
 

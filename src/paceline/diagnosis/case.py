@@ -491,12 +491,12 @@ class Forecast:
     """The present pace."""
     needed_seconds: float | None
     """Time of the whole run, including the time so far; None: the number of steps is not known."""
-    limit_seconds: float
-    """The time limit."""
+    limit_seconds: float | None
+    """The time limit; None: there is none."""
     elapsed_seconds: float
     """Since the start."""
-    reaches_step: int
-    """The step at which the limit ends the job."""
+    reaches_step: int | None
+    """The step at which the limit ends the job; None: there is no limit."""
     largest_cost: str = ""
     """The largest cost of a step besides computation, as text; empty: none is a twentieth of a step."""
     largest_cost_fraction: float | None = None
@@ -543,7 +543,7 @@ class Case:
     tempo: StepTiming | None = None
     """How the job steps; None: too few steps, or none."""
     forecast: Forecast | None = None
-    """When the job will be done; None: there is no time limit."""
+    """When the job will be done; None: too few steps, or nothing is known of its end."""
     tails: Mapping[int, str] = field(default_factory=dict)
     """Rank -> the end of its stderr."""
     missing_hosts: tuple[Mapping[str, Any], ...] = ()

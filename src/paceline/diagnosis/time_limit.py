@@ -1,4 +1,4 @@
-"""Whether the job will end before its time limit, and where the time of a job went that did not. Pure."""
+"""When the job will end, whether that is before its time limit, and where the time of a job went that did not. Pure."""
 
 from collections.abc import Mapping, Sequence
 from math import ceil
@@ -69,23 +69,26 @@ def forecast(
     step: int | None = None,
     finished_steps: int = 0,
 ) -> Forecast | None:
-    """The expected end at the present pace compared with --max-run; None without a limit or before the first steps.
+    """The expected end at the present pace, compared with --max-run if there is one.
+
+    None: before the first steps, or neither the limit nor the number of steps is known.
 
     `needed_seconds`: of the whole run, including the time so far; None if the number of steps is not known.
     `finished_steps`: of an earlier attempt, if the script continues from its checkpoint.
 
-    Holds:   needed_seconds <= limit_seconds exactly when reaches_step >= total_steps, up to one step
+    Holds:   with a limit, needed_seconds <= limit_seconds exactly when reaches_step >= total_steps, up to one step
     """
-    if limit_seconds is None or tempo is None or tempo.step_seconds <= 0:
+    if tempo is None or tempo.step_seconds <= 0:
         return None
     done = finished_steps + (tempo.to_step if step is None else step)
     if done < FIRST_FORECAST_STEP:
         return None
     elapsed = (now_ns - started_ns) / 1e9
     total_count, source = total
+    if limit_seconds is None and total_count is None:
+        return None
     name, fraction = largest_cost(tempo)
     needed = None if total_count is None else elapsed + max(total_count - done, 0) * tempo.step_seconds
-    reaches = done + int(max(limit_seconds - elapsed, 0.0) / tempo.step_seconds)
     return Forecast(
         at_ns=now_ns,
         step=done,
@@ -95,14 +98,22 @@ def forecast(
         needed_seconds=needed,
         limit_seconds=limit_seconds,
         elapsed_seconds=elapsed,
-        reaches_step=reaches if total_count is None else min(reaches, total_count),
+        reaches_step=None if limit_seconds is None else _reaches(done, limit_seconds - elapsed, tempo, total_count),
         largest_cost=name,
         largest_cost_fraction=fraction,
     )
 
 
+def _reaches(done: int, left_seconds: float, tempo: StepTiming, total_count: int | None) -> int:
+    """The step at which the limit ends the job."""
+    reaches = done + int(max(left_seconds, 0.0) / tempo.step_seconds)
+    return reaches if total_count is None else min(reaches, total_count)
+
+
 def will_be_cut(found: Forecast) -> bool | None:
-    """Whether the limit comes before the end; None if the number of steps is not known."""
+    """Whether the limit comes before the end; None if there is a limit and the number of steps is not known."""
+    if found.limit_seconds is None:
+        return False
     return None if found.needed_seconds is None else found.needed_seconds > found.limit_seconds
 
 
@@ -148,6 +159,8 @@ def largest_cost(tempo: StepTiming) -> tuple[str, float | None]:
 
 def forecast_text(found: Forecast) -> str:
     """The forecast in one sentence."""
+    if found.limit_seconds is None:
+        return _without_limit(found)
     cut = will_be_cut(found)
     if cut is None:
         return (
@@ -166,6 +179,15 @@ def forecast_text(found: Forecast) -> str:
         f"the limit of {_duration(found.limit_seconds)} (--max-run) will end the job at step {found.reaches_step} of "
         f"{found.total_steps} ({found.total_from}): it needs about {needed} at {_step(found.step_seconds)} a step; "
         f"--max-run {_duration(limit_that_would_do(found) or 0.0)} is long enough{cost}"
+    )
+
+
+def _without_limit(found: Forecast) -> str:
+    needed = found.needed_seconds or 0.0
+    left = _duration(max(needed - found.elapsed_seconds, 0.0))
+    return (
+        f"the job will be done in about {left}, {_duration(needed)} after its start: step {found.step} of "
+        f"{found.total_steps} ({found.total_from}) at {_step(found.step_seconds)} a step"
     )
 
 

@@ -252,8 +252,11 @@ def _head(diagnosis: Diagnosis, case: Case, page: WhyPage) -> Iterator[str]:
     if run.reason and state in ("failed", "dead", "stopped"):
         yield from _rows("because", [_fitting(run.reason, page)])
     yield from _now(case)
-    if case.lasts and case.forecast is not None and will_be_cut(case.forecast) is not False:
-        yield from _rows("limit", [forecast_text(case.forecast)])
+    if case.lasts and case.forecast is not None:
+        if case.forecast.limit_seconds is None:
+            yield from _rows("end", [forecast_text(case.forecast)])
+        elif will_be_cut(case.forecast) is not False:
+            yield from _rows("limit", [forecast_text(case.forecast)])
     if not diagnosis.findings:
         yield f"nothing found; {_looked_at(case)}"
 

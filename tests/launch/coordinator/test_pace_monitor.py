@@ -105,10 +105,11 @@ def test_the_steps_of_a_job_come_from_its_epochs_and_its_loader():
     assert dict(events)["forecast"]["forecast"]["total_steps"] == 750
 
 
-def test_the_same_forecast_is_said_once():
+@pytest.mark.parametrize("limit", [{"max_run_seconds": 100.0}, {"total_steps": 5000}], ids=["limit", "steps"])
+def test_the_same_forecast_is_said_once(limit):
     async def play():
         events = []
-        watch = PaceMonitor(a_job(max_run_seconds=100.0), QuietDetective(), lambda name, **fields: events.append(name))
+        watch = PaceMonitor(a_job(**limit), QuietDetective(), lambda name, **fields: events.append(name))
         watch.formed()
         now = time.time_ns()
         for second in range(40):
@@ -122,9 +123,12 @@ def test_the_same_forecast_is_said_once():
     assert asyncio.run(play()).count("forecast") == 1
 
 
-def test_without_a_limit_nothing_is_foretold():
-    events, _ = watched(replace(a_job(), total_steps=100))
-    assert "forecast" not in dict(events)
+def test_without_a_limit_the_end_is_foretold_if_the_number_of_steps_is_known():
+    events, _ = watched(replace(a_job(), total_steps=5000))
+    forecast = dict(events)["forecast"]["forecast"]
+    assert forecast["limit_seconds"] is None and forecast["reaches_step"] is None
+    assert forecast["needed_seconds"] > 400
+    assert "forecast" not in dict(watched(a_job())[0])
 
 
 def test_what_a_tempo_is_made_of_is_kept_only_where_that_is_asked_for(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Watches the step times of the whole job: which ranks are late, where and since when, and whether the job ends before its time limit.
+"""Watches the step times of the whole job: which ranks are late, where and since when, and when the job will end.
 
 Every few seconds the monitor reads the ranks' flight recorders for their order of arrival. All other inputs are in the telemetry.
 """
@@ -22,13 +22,13 @@ TRACE_SECONDS = 10.0
 EARLY_SECONDS, EARLY_FOR_SECONDS = 5.0, 60.0
 TEMPO_SECONDS = 30.0
 LOOK_SECONDS = 60.0
-# A forecast is recorded again if the step at the time limit has changed by more than this fraction.
+# A forecast is recorded again if the step at the time limit, or the expected end, has changed by more than this fraction.
 MOVED_FRACTION = 0.1
 
 
 @dataclass(slots=True)
 class PaceMonitor:
-    """The search for slow ranks and slow steps, and the forecast for the time limit."""
+    """The search for slow ranks and slow steps, and the forecast of the end."""
 
     job: Job
     """The job as the first host's command line describes it."""
@@ -131,4 +131,10 @@ class PaceMonitor:
         before = self._forecast
         if before is None or will_be_cut(before) != will_be_cut(found):
             return True
-        return abs(found.reaches_step - before.reaches_step) > MOVED_FRACTION * max(before.reaches_step, 1)
+        now, then = _end_of(found), _end_of(before)
+        return abs(now - then) > MOVED_FRACTION * max(then, 1)
+
+
+def _end_of(found: Forecast) -> float:
+    """The step at the time limit; without a limit the seconds that the job takes."""
+    return found.needed_seconds or 0.0 if found.reaches_step is None else float(found.reaches_step)
