@@ -693,7 +693,7 @@ class HostAgent:
         late = self._spawn(self._clear_up_late(attempt, list(judging.values()), watched, output))
         self._late.add(late)
         late.add_done_callback(self._late.discard)
-        self._say_idle(attempt)
+        self._say_idle(attempt, 0 if watched is None else watched.step_count())
 
     async def _clear_up_late(
         self, attempt: int, reports: list[asyncio.Task[None]], watched: Watched | None, output: AttemptOutput
@@ -741,7 +741,8 @@ class HostAgent:
             )
             left.unlink(missing_ok=True)
 
-    def _say_idle(self, attempt: int) -> None:
+    def _say_idle(self, attempt: int, step_count: int = 0) -> None:
+        """Report that no rank is left. `step_count`: the steps that a rank has made, where what the ranks left is read later."""
         self._idle.set()
         states = self._states
         kept = None if states is None or not self._keeps else states.kept(self._first_rank)
@@ -750,7 +751,9 @@ class HostAgent:
                 self.event(
                     "notice", text=f"the state that rank {rank} has kept of step {step} is damaged and not used (F04)"
                 )
-        self.uplink(IdleMessage(attempt=attempt, kept=kept, step_count=0 if states is None else states.step_count()))
+        if states is not None:
+            step_count = max(step_count, states.step_count())
+        self.uplink(IdleMessage(attempt=attempt, kept=kept, step_count=step_count))
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine)

@@ -273,6 +273,8 @@ class ReportRestart:
     """Why the previous attempt ended, for people."""
     resume: Resume | None = None
     """What the next attempt goes on from; None: its ranks begin at the start of the script."""
+    step_count: int = 0
+    """The greatest number of steps that a rank is known to have made, those before a resume included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -655,7 +657,7 @@ def _restart(
         waiting_since=at,
         next_notice=at + FIRST_NOTICE_SECONDS,
     )
-    said = ReportRestart(state.attempt, state.restarts_left, reason, resume)
+    said = ReportRestart(state.attempt, state.restarts_left, reason, resume, state.step_count)
     state, actions = _advance(state, at)
     return state, (said, *actions)
 

@@ -30,8 +30,11 @@ _ITERATORS = frozenset({
     type(iter([])), type(iter(())), type(iter(range(0))), type(iter(range(1 << 70))), type(iter("")), type(reversed([])),
     enumerate, zip, map, filter, itertools.count, itertools.cycle, itertools.chain, itertools.islice, itertools.repeat,
 })  # fmt: skip
-# Libraries whose objects keep what decides on the training in their attributes.
-_BY_ATTRIBUTES = ("torch.optim.", "torch.amp.", "torch.cuda.amp.", "torch.utils.data.", "accelerate.")
+# Objects of libraries that keep what decides on the training in their attributes: the beginnings of their classes' names.
+_BY_ATTRIBUTES = (
+    "torch.optim.", "torch.amp.", "torch.cuda.amp.", "torch.utils.data.", "accelerate.",
+    "lightning.fabric.wrappers._FabricDataLoader", "lightning_fabric.wrappers._FabricDataLoader",
+)  # fmt: skip
 
 
 class GeneratorKind(ObjectKind):
@@ -144,7 +147,7 @@ class Context:
             return _BY_TYPE[tuple]
         if self.is_users_class(own_type):
             return _INSTANCE
-        if own_type.__module__.startswith(_BY_ATTRIBUTES):
+        if f"{own_type.__module__}.{own_type.__qualname__}".startswith(_BY_ATTRIBUTES):
             return _ATTRIBUTES
         if own_type.__module__ == "builtins":
             return None

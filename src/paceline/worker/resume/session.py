@@ -273,6 +273,7 @@ class ResumeSession:
 
     def _keep(self, frame: FrameType, is_loop: bool) -> None:
         chain = self.loops.around(frame)
+        _require_items_can_be_passed_over(chain)
         if self._is_in_a_batch(chain):
             return
         capture = Capture(self.context)
@@ -597,6 +598,13 @@ class ResumeSession:
 def _sources() -> dict[str, int]:
     """Checksums of the user's files that this process has compiled."""
     return {portable(path): source for path, source in compiled.items()}
+
+
+def _require_items_can_be_passed_over(chain: list[Loop]) -> None:
+    """Raises:  CannotKeep: a loop waits for an item that the training makes, and reads it from something other than a generator"""
+    for loop in chain[:-1]:
+        if loop.is_taking and not loop.over_generator:
+            raise CannotKeep(f"the training loop makes the items of another loop ({loop.place[0]}:{loop.place[2]})")
 
 
 def _without_a_loop(frame: FrameType) -> str:
