@@ -133,7 +133,7 @@ class ResumeSession:
             self.buckets.expect(self._plan["buckets"], self._plan["exchanges"])
             if self._is_new_rank:
                 # Its files would be those of the other rank.
-                self.files.expect(([], []))
+                self.files.expect(([], [], []))
                 random_state.begin_for_rank(self._plan["began"], self._rank)
             else:
                 self.files.expect(self._plan["files"])
@@ -453,6 +453,7 @@ class ResumeSession:
         self._require_same_sources(plan)
         torch = sys.modules["torch"]
         restore = Restore(plan["nodes"], self.context)
+        restore.open_files = self.files.open_before
         stack = [one for one in frames.users_frames(frame) if one.f_code.co_name != "<module>"]
         if [frames.name_of(one) for one in stack] != [name for name, _ in plan["frames"]]:
             raise CannotPutBack("the loop is reached through other functions than before")
