@@ -321,6 +321,35 @@ def test_a_large_tensor_that_nothing_wrote_to_is_not_copied():
     assert len(kept({"data": large})[2]) == 1
 
 
+def following(context, space):
+    """Variables as a later step of the same loop writes them."""
+    context.is_beginning = False
+    capture = Capture(context)
+    variables = capture.variables(space)
+    return variables, capture.nodes, capture.tensors
+
+
+@pytest.mark.parametrize("make", [lambda: torch.randn(500_000), lambda: list(range(1000))], ids=["tensor", "list"])
+def test_something_large_that_the_loop_has_made_is_kept_whole(make):
+    context, data, best = Context(None), make(), make()
+    Capture(context).variables({"data": data})
+    following(context, {"data": data, "best": best})
+    variables, nodes, tensors = following(context, {"data": data, "best": best})
+    assert [tensor is best for tensor in tensors] == [True] * isinstance(best, torch.Tensor)
+    # In the next process only what was there before the loop is as the script has made it, also after one more kill.
+    new = Context(None)
+    restore = Restore(nodes, new)
+    found = restore.variables(variables, {"data": copy.copy(data)})
+    for tensor, number in restore.copies:
+        fill(tensor, tensors[number])
+    again = following(new, found)
+    restore = Restore(again[1], Context(None))
+    with pytest.raises(CannotPutBack, match=r"`data` again in front of its training loop"):
+        restore.variables(again[0], {"best": best})
+    kept_best = Restore(again[1], Context(None)).variables({"best": again[0]["best"]}, {})["best"]
+    assert len(kept_best) == len(best)
+
+
 def trained(seed=0):
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1))

@@ -32,7 +32,7 @@ from paceline.launch.agent.fork_server import (
 from paceline.launch.agent.job_processes import JobProcesses
 from paceline.launch.agent.opt_ml import show_at_opt_ml
 from paceline.launch.agent.output import AttemptOutput, LogTails, Pump
-from paceline.launch.agent.saved_job import command_to_go_on, facts_of, is_copied, place_of
+from paceline.launch.agent.saved_job import command_to_go_on, facts_of, is_copied, is_directory, place_of
 from paceline.launch.agent.saver_process import COPIED_PAUSE_SECONDS, PAUSE_SECONDS, SaverAnswer, SaverOrder
 from paceline.launch.agent.scratch import Scratch
 from paceline.launch.agent.state_holder import StateHolder
@@ -264,7 +264,10 @@ class HostAgent:
         """Why the ranks of this job cannot resume; "": they can."""
         if self.job.max_hosts > 1 and not self.identity.shares_machine:
             return "a job of several machines cannot resume yet"
-        return "" if _is_python(self.job) and self.job.program.kind is not ProgramKind.RUN_PATH else NOT_PYTHON
+        if not _is_python(self.job) or self.job.program.kind is ProgramKind.RUN_PATH:
+            return NOT_PYTHON
+        # Python reads the file in it by itself, so nothing can be put into its loops.
+        return "the program is a directory; give its __main__.py" if is_directory(self.job) else ""
 
     def stop(self, signal_name: str, grace_seconds: float) -> None:
         """Signal this host's ranks. If the attempt is still being prepared, abandon it."""

@@ -620,7 +620,7 @@ def _deaths_at(state: JobState, step: int) -> int:
 
 def _without_a_kept_step(step_count: int) -> str:
     if not step_count:
-        return "nothing had been kept yet, so nothing is lost"
+        return "no step had been kept yet: the job begins again from the beginning"
     return f"no step is kept that all ranks can go on from: {step_count} {plural(step_count, 'step')} made again"
 
 

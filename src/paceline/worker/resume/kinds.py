@@ -91,6 +91,9 @@ class Context:
         self.hooks = training_objects.Hooks()
         self.loaders = loaders
         self.in_training_objects = False
+        # What is seen now for the first time was made in front of the training loop, or in its first iteration. Else it was made in the
+        # loop, whose iterations a new process passes over.
+        self.is_beginning = True
         self._users: dict[str, bool] = {}
 
     def kind_of(self, own_type: type) -> ObjectKind | None:

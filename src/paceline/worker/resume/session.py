@@ -52,6 +52,7 @@ EXIT_CODE = 205
 _TRIED_PYTHONS = ((3, 11), (3, 13))
 # Of an older torch nobody knows what the functions do that are replaced here.
 _OLDEST_TORCH = (2, 4)
+_NOT_YET = object()
 
 
 class ResumeSession:
@@ -83,6 +84,8 @@ class ResumeSession:
         self._steps_without_head = 0
         # Heads in a row that were inside a loop over a data loader.
         self._heads_in_batches = 0
+        # The outermost loop around the last kept or restored state; None: no loop was around it.
+        self._outermost: object = _NOT_YET
         self._slot = 0
         self._expected_batch: int | None = None
         self._plan: dict[str, Any] | None = None
@@ -133,7 +136,7 @@ class ResumeSession:
             self.buckets.expect(self._plan["buckets"], self._plan["exchanges"])
             if self._is_new_rank:
                 # Its files would be those of the other rank.
-                self.files.expect(([], []))
+                self.files.expect(([], [], []))
                 random_state.begin_for_rank(self._plan["began"], self._rank)
             else:
                 self.files.expect(self._plan["files"])
@@ -276,6 +279,9 @@ class ResumeSession:
         _require_items_can_be_passed_over(chain)
         if self._is_in_a_batch(chain):
             return
+        outermost = _outermost(chain)
+        self.context.is_beginning = outermost is not self._outermost
+        self._outermost = outermost
         capture = Capture(self.context)
         kept_frames, modules = self._captured(capture, frame)
         others = [[capture.value(one) for one in self._unnamed(kind, capture)] for kind in self._known_objects()]
@@ -454,6 +460,7 @@ class ResumeSession:
         self._require_same_sources(plan)
         torch = sys.modules["torch"]
         restore = Restore(plan["nodes"], self.context)
+        restore.open_files = self.files.open_before
         stack = [one for one in frames.users_frames(frame) if one.f_code.co_name != "<module>"]
         if [frames.name_of(one) for one in stack] != [name for name, _ in plan["frames"]]:
             raise CannotPutBack("the loop is reached through other functions than before")
@@ -491,6 +498,8 @@ class ResumeSession:
             space.update(variables)
         self.loaders.put_back()
         self.files.put_back()
+        # What it finds from now on was put back or is made in the loop.
+        self._outermost = _outermost(self.loops.around(frame))
         self._slot = slot.number
         if self._ranks_then is None:
             self._expected_batch = slot.batch_crc
@@ -593,6 +602,10 @@ class ResumeSession:
                 this_rank.calls.notice(this_rank.ring, _TOPIC, text)
         except Exception as error:
             this_rank.note_failure(error, "resume")
+
+
+def _outermost(chain: list[Loop]) -> Loop | None:
+    return chain[0] if chain else None
 
 
 def _sources() -> dict[str, int]:

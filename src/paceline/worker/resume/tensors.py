@@ -10,7 +10,8 @@ from typing import Any
 from .object_graph import MISSING, CannotKeep, CannotPutBack, Capture, ObjectKind, Restore
 from .shared_memory import Placed
 
-# A larger tensor that belongs to no model or optimizer, and that nothing has written to, is left as the script makes it again.
+# A larger tensor that belongs to no model or optimizer, was made in front of the training loop, and that nothing has written to, is left
+# as the script makes it again.
 _SMALL_BYTES = 1 << 20
 _SAMPLED = 4096
 
@@ -33,7 +34,7 @@ class TensorKind(ObjectKind):
             known = self._known[id(thing)] = (weakref.ref(thing), _described(thing, capture.place))
         described = known[1]
         if described[-1] > _SMALL_BYTES and not capture.context.in_training_objects and thing.grad_fn is None:
-            checksum = self._unchanged(thing)
+            checksum = self._unchanged(thing, capture.context.is_beginning)
             if checksum is not None:
                 return [None, checksum, *described[:-1], thing.requires_grad, 0, 0]
         copy = capture.copied(thing, described[0], described[1])
@@ -45,8 +46,13 @@ class TensorKind(ObjectKind):
         copy, checksum, dtype, shape, stride, device, is_parameter, requires_grad, storage, start = payload
         fits = live is not MISSING and _is_tensor(live) and _fits(live, dtype, shape, device, is_parameter)
         if copy is None:
+            if live is MISSING:
+                raise CannotPutBack(
+                    f"the script has not made the tensor `{restore.place}` again in front of its training loop"
+                )
             if not fits or _checksum(live) != checksum:
                 raise CannotPutBack(f"the script has made the tensor `{restore.place}` with other values than before")
+            self._large[id(live)] = (weakref.ref(live), live._version, checksum)
             return live
         # A tensor of a graph would keep the graph's old values for a backward pass.
         if not fits or live.grad_fn is not None:
@@ -57,10 +63,12 @@ class TensorKind(ObjectKind):
         restore.placed.append(Placed(live, storage, start))
         return live
 
-    def _unchanged(self, thing: Any) -> int | None:
-        """The checksum of a large tensor that has not been written to; None: it has been, or nobody can tell."""
+    def _unchanged(self, thing: Any, is_beginning: bool) -> int | None:
+        """The checksum of a large tensor of the script's beginning that has not been written to; None: it has been, or nobody can tell."""
         known = self._large.get(id(thing))
         if known is None or known[0]() is not thing:
+            if not is_beginning:
+                return None
             try:
                 known = self._large[id(thing)] = (weakref.ref(thing), thing._version, _checksum(thing))
             except RuntimeError:
