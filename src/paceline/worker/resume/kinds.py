@@ -88,6 +88,8 @@ class Context:
         self.hooks = training_objects.Hooks()
         self.loaders = loaders
         self.in_training_objects = False
+        # A state has been kept or put back: a tensor that is first seen after that is one that the training has made.
+        self.has_trained = False
         self._users: dict[str, bool] = {}
 
     def kind_of(self, own_type: type) -> ObjectKind | None:

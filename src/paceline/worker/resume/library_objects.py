@@ -33,13 +33,15 @@ class StatefulKind(ObjectKind):
             state = thing.state_dict()
         except AttributeError as error:
             raise CannotKeep(f"`{capture.place}` ({type(thing).__qualname__}) has no state_dict: {error}") from None
-        # The dict is new at each call, and its id must stay its own until the walk is over.
-        return [capture.value(state)]
+        # Its tensors may be new at each call, and then no version tells whether they have changed.
+        with capture.context.of_training():
+            return [capture.value(state)]
 
     def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
         if live is MISSING:
             raise CannotPutBack(f"the script has not made `{restore.place}` again")
-        live.load_state_dict(restore.thing(payload[0]))
+        restore.bind(number, live)
+        restore.states.append((live, restore.thing(payload[0])))
         return live
 
 

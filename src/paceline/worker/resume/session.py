@@ -307,6 +307,7 @@ class ResumeSession:
         self._marks.flush()
         self._slot = self.slots.write(self._heads, capture.tensors, capture.described, marshal.dumps(document))
         self._marks.kept(self._heads)
+        self.context.has_trained = True
         self._cells[StateCell.KEEPING] = Keeping.KEPT
         if self._is_on:
             self.batch_is_due = True
@@ -484,6 +485,7 @@ class ResumeSession:
             owners = {number: tensor for tensor, number in restore.copies}
             owners |= {number: tensor for tensor, number in restore.sharded if number is not None}
             self._put_gradients(plan["gradients"], owners, copies)
+        restore.load_states()
         for one, variables in found:
             frames.set_variables(one, variables)
         for space, variables in spaces:
@@ -491,6 +493,7 @@ class ResumeSession:
         self.loaders.put_back()
         self.files.put_back()
         self._slot = slot.number
+        self.context.has_trained = True
         if self._ranks_then is None:
             self._expected_batch = slot.batch_crc
         if self._is_new_rank:

@@ -1,5 +1,6 @@
 """Kinds of tensors and of numpy arrays. Their bytes are copied beside the plain values, all at once."""
 
+import ctypes
 import importlib
 import math
 import sys
@@ -24,8 +25,8 @@ class TensorKind(ObjectKind):
     def __init__(self) -> None:
         # Id -> the tensor, and what never changes of it.
         self._known: dict[int, tuple[weakref.ref[Any], tuple[Any, ...]]] = {}
-        # Id -> the tensor, and its version when it was first seen.
-        self._large: dict[int, tuple[weakref.ref[Any], int, int]] = {}
+        # Id -> the tensor, its version and its checksum when it was first seen. None: the script does not make it again.
+        self._large: dict[int, tuple[weakref.ref[Any], int, int | None]] = {}
 
     def keep(self, capture: Capture, thing: Any) -> Any:
         known = self._known.get(id(thing))
@@ -33,7 +34,7 @@ class TensorKind(ObjectKind):
             known = self._known[id(thing)] = (weakref.ref(thing), _described(thing, capture.place))
         described = known[1]
         if described[-1] > _SMALL_BYTES and not capture.context.in_training_objects and thing.grad_fn is None:
-            checksum = self._unchanged(thing)
+            checksum = self._unchanged(thing, capture.context.has_trained)
             if checksum is not None:
                 return [None, checksum, *described[:-1], thing.requires_grad, 0, 0]
         copy = capture.copied(thing, described[0], described[1])
@@ -47,6 +48,7 @@ class TensorKind(ObjectKind):
         if copy is None:
             if not fits or _checksum(live) != checksum:
                 raise CannotPutBack(f"the script has made the tensor `{restore.place}` with other values than before")
+            self._large[id(live)] = (weakref.ref(live), live._version, checksum)
             return live
         # A tensor of a graph would keep the graph's old values for a backward pass.
         if not fits or live.grad_fn is not None:
@@ -57,18 +59,23 @@ class TensorKind(ObjectKind):
         restore.placed.append(Placed(live, storage, start))
         return live
 
-    def _unchanged(self, thing: Any) -> int | None:
+    def _unchanged(self, thing: Any, has_trained: bool) -> int | None:
         """The checksum of a large tensor that has not been written to; None: it has been, or nobody can tell."""
         known = self._large.get(id(thing))
         if known is None or known[0]() is not thing:
             try:
-                known = self._large[id(thing)] = (weakref.ref(thing), thing._version, _checksum(thing))
+                # What the training has made since the first state, the script's beginning does not make again.
+                first = None if has_trained else _checksum(thing)
+                known = self._large[id(thing)] = (weakref.ref(thing), thing._version, first)
             except RuntimeError:
                 # A tensor made in inference mode has no version.
                 return None
             # What was written to it before this may have been written by the first iteration.
             return known[2] if thing._version == 0 else None
-        return known[2] if thing._version == known[1] else None
+        if known[2] is None or thing._version != known[1]:
+            return None
+        # What writes through `data` leaves the version as it is.
+        return known[2] if _checksum(thing) == known[2] else None
 
 
 class ArrayKind(ObjectKind):
@@ -175,4 +182,4 @@ def _checksum(tensor: Any) -> int:
     if flat.numel() > _SAMPLED:
         flat = flat[:: flat.numel() // _SAMPLED]
     raw = flat.contiguous().cpu().view(torch.uint8)
-    return zlib.crc32(bytes(raw.tolist()), tensor.numel())
+    return zlib.crc32(ctypes.string_at(raw.data_ptr(), raw.numel()), tensor.numel())
