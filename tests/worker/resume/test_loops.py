@@ -2,6 +2,7 @@
 
 import builtins
 import sys
+import types
 
 import pytest
 import torch  # noqa: F401 - random numbers of torch are noted where a loop begins
@@ -77,3 +78,37 @@ def heads_of(monkeypatch):
 )  # fmt: skip
 def test_the_head_is_the_outermost_loop_that_makes_steps_itself(heads_of, text, heads):
     assert heads_of(text) == heads
+
+
+class ResumedLoops(WatchedLoops):
+    """A session that has a state to put back."""
+
+    loaders = types.SimpleNamespace(passing=False)
+
+    def __init__(self):
+        super().__init__()
+        self.head_is_loop = True
+
+    def has_other_ranks(self):
+        return False
+
+    def put_back(self, frame):
+        self.stepped = False
+
+
+@pytest.mark.parametrize(("start", "taken", "numbers"), [(7, 2, [9, 10]), (0, 1, [1, 2, 3])])
+def test_an_enumerate_goes_on_with_the_numbers_that_it_had(start, taken, numbers):
+    def run(watched, first, most):
+        met = []
+        for number, _ in watched.loops.follow(1, enumerate("abcd", first), sys._getframe()):
+            met.append(number)
+            watched.step()
+            if len(met) == most:
+                return met, [loop.cursor() for loop in watched.loops.running]
+        return met, []
+
+    _, cursors = run(WatchedLoops(), start, taken)
+    resumed = ResumedLoops()
+    resumed.loops.ahead = cursors
+    # What it begins with is a variable that is put back later.
+    assert run(resumed, 100, 9)[0] == numbers
