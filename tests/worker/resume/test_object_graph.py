@@ -38,6 +38,11 @@ class Slotted:
         self.left, self.right = left, right
 
 
+class Totals:
+    def __init__(self):
+        self.total, self.empty = torch.zeros(()), torch.zeros(0)
+
+
 class History(list):
     def __init__(self, *items):
         super().__init__(items)
@@ -394,6 +399,16 @@ def test_an_object_of_a_library_that_changes_cannot_be_kept():
         Capture(context).variables({"p": parser})
 
 
+def test_an_object_of_a_library_whose_tensor_changes_cannot_be_kept(monkeypatch):
+    monkeypatch.setattr(Totals, "__module__", "of_a_library")
+    context, meter = Context(None), Totals()
+    for _ in range(2):
+        Capture(context).variables({"meter": meter})
+    meter.total = meter.total + 1
+    with pytest.raises(CannotKeep, match=r"`meter` .*`total`"):
+        Capture(context).variables({"meter": meter})
+
+
 @pytest.mark.parametrize("make", [list, tuple, set, dict.fromkeys], ids=["list", "tuple", "set", "dict"])
 def test_a_long_container_that_does_not_change_is_written_once(make):
     context, long = Context(None), make((i, "x") for i in range(1000))
@@ -481,7 +496,7 @@ class Shadow:
 
 @pytest.mark.parametrize("size", [3, 500_000])
 def test_an_object_of_a_library_that_clones_its_state_has_the_values(monkeypatch, size):
-    monkeypatch.setattr(Shadow, "__module__", "torch.distributed.none_of_the_users")
+    monkeypatch.setattr(Shadow, "__module__", "of_a_library")
     saved = kept({"shadow": Shadow(torch.full((size,), 2.0))})
     now = Shadow(torch.zeros(size))
     assert put_back(saved, {"shadow": now})["shadow"] is now

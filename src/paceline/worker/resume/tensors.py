@@ -46,7 +46,7 @@ class TensorKind(ObjectKind):
         copy, checksum, dtype, shape, stride, device, is_parameter, requires_grad, storage, start = payload
         fits = live is not MISSING and _is_tensor(live) and _fits(live, dtype, shape, device, is_parameter)
         if copy is None:
-            if not fits or _checksum(live) != checksum:
+            if not fits or sampled_checksum(live) != checksum:
                 raise CannotPutBack(f"the script has made the tensor `{restore.place}` with other values than before")
             self._large[id(live)] = (weakref.ref(live), live._version, checksum)
             return live
@@ -65,7 +65,7 @@ class TensorKind(ObjectKind):
         if known is None or known[0]() is not thing:
             try:
                 # What the training has made since the first state, the script's beginning does not make again.
-                first = None if has_trained else _checksum(thing)
+                first = None if has_trained else sampled_checksum(thing)
                 known = self._large[id(thing)] = (weakref.ref(thing), thing._version, first)
             except RuntimeError:
                 # A tensor made in inference mode has no version.
@@ -75,7 +75,7 @@ class TensorKind(ObjectKind):
         if known[2] is None or thing._version != known[1]:
             return None
         # What writes through `data` leaves the version as it is.
-        return known[2] if _checksum(thing) == known[2] else None
+        return known[2] if sampled_checksum(thing) == known[2] else None
 
 
 class ArrayKind(ObjectKind):
@@ -138,6 +138,27 @@ def dtype_of(tensor: Any) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
+def is_dense(thing: Any) -> bool:
+    """Whether this is a tensor of torch's own class that has its values here."""
+    torch = sys.modules["torch"]
+    return (
+        type(thing) is torch.Tensor
+        and thing.layout == torch.strided
+        and not thing.is_quantized
+        and thing.device.type != "meta"
+    )
+
+
+def sampled_checksum(tensor: Any) -> int:
+    """A checksum of a sample of the values of a dense tensor."""
+    torch = sys.modules["torch"]
+    flat = tensor.detach().reshape(-1)
+    if flat.numel() > _SAMPLED:
+        flat = flat[:: flat.numel() // _SAMPLED]
+    raw = flat.contiguous().cpu().view(torch.uint8)
+    return zlib.crc32(ctypes.string_at(raw.data_ptr(), raw.numel()), tensor.numel())
+
+
 def _described(tensor: Any, place: str) -> tuple[Any, ...]:
     torch = sys.modules["torch"]
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.nn.Parameter)):
@@ -173,13 +194,3 @@ def _new(dtype: str, shape: tuple[int, ...], stride: tuple[int, ...] | None, dev
     with torch.inference_mode(False), torch.no_grad():
         made = torch.empty(shape, **options) if stride is None else torch.empty_strided(shape, stride, **options)
         return torch.nn.Parameter(made, requires_grad=False) if is_parameter else made
-
-
-def _checksum(tensor: Any) -> int:
-    """A checksum of a sample of the values."""
-    torch = sys.modules["torch"]
-    flat = tensor.detach().reshape(-1)
-    if flat.numel() > _SAMPLED:
-        flat = flat[:: flat.numel() // _SAMPLED]
-    raw = flat.contiguous().cpu().view(torch.uint8)
-    return zlib.crc32(ctypes.string_at(raw.data_ptr(), raw.numel()), tensor.numel())
