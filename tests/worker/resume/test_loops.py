@@ -114,3 +114,19 @@ for item in {source}:
     rest, again = run(text, whole.places[steps - 1])
     assert rest.put_back_at == "train"
     assert again["seen"] == variables["seen"][steps:]
+
+
+@pytest.mark.parametrize(("start", "taken", "numbers"), [(7, 2, [9, 10]), (0, 1, [1, 2, 3])])
+def test_an_enumerate_goes_on_with_the_numbers_that_it_had(start, taken, numbers):
+    def followed(watched, first, most):
+        met = []
+        for number, _ in watched.loops.follow(1, enumerate("abcd", first), sys._getframe()):
+            met.append(number)
+            watched.step()
+            if len(met) == most:
+                return met, [loop.cursor() for loop in watched.loops.running]
+        return met, []
+
+    _, cursors = followed(WatchedLoops(), start, taken)
+    # What it begins with is a variable that is put back later.
+    assert followed(WatchedLoops(cursors), 100, 9)[0] == numbers

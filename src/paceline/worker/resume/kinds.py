@@ -156,7 +156,8 @@ class Context:
             return None
         if hasattr(own_type, "state_dict") and hasattr(own_type, "load_state_dict"):
             return _STATEFUL
-        return _LIBRARY
+        # A dict with more to it, such as what a model of transformers returns: it is made by the training, and nobody else makes it again.
+        return _INSTANCE if issubclass(own_type, dict) else _LIBRARY
 
     def _of_sharded(self) -> list[tuple[type, ObjectKind]]:
         tensor = sys.modules.get("torch.distributed.tensor")

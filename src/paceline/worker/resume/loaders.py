@@ -284,6 +284,7 @@ class Loaders:
             if number in small:
                 raw = random_state.to_tensor(small[number])
                 tensor.detach().copy_(raw.view(tensor.dtype).view(tensor.shape))
+        restore.load_states()
 
     def _advance(self, iterator: Any, loader: Any, position: Position, wanted: tuple[Any, ...]) -> None:
         taken = wanted[3]

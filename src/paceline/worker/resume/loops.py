@@ -61,7 +61,7 @@ class Loop:
         self.last_line = last_line
         # How often the place was reached before, since the loop around it took its item.
         self.ordinal = ordinal
-        # Of a range: its start, stop and step.
+        # Of a range: its start, stop and step. Of an enumerate: its first number.
         self.began_with = began_with
         self.taken = 0
         self.taken_ns = 0
@@ -139,7 +139,7 @@ class RunningLoops:
         """The items of `source`, followed; `source` itself if this loop has no steps."""
         if self._has_no_steps(line, frame):
             return source
-        began_with = (source.start, source.stop, source.step) if type(source) is range else None
+        began_with = _began_with(source)
         loop, cursor = self._reach(line, frame, began_with)
         if cursor is not None and self._session.has_other_ranks():
             try:
@@ -148,7 +148,7 @@ class RunningLoops:
                 self._session.cannot_put_back(error)
         if cursor is not None and cursor[4] is not None:
             # The script may have begun elsewhere, at a checkpoint of its own.
-            source, loop.began_with = range(*cursor[4]), cursor[4]
+            source, loop.began_with = _beginning_with(cursor[4], source), cursor[4]
         return self._items(loop, iter(source), cursor)
 
     def come_to_while(self, line: int, last_line: int, frame: FrameType) -> None:
@@ -330,10 +330,26 @@ class RunningLoops:
         return last
 
 
+def _began_with(source: Iterable[Any]) -> Any:
+    """Where a range or an enumerate begins, as plain values; None: it is neither."""
+    if type(source) is range:
+        return source.start, source.stop, source.step
+    if type(source) is enumerate:
+        return _parts_of(source)[1]
+    return None
+
+
+def _beginning_with(began_with: Any, source: Iterable[Any]) -> Iterable[Any]:
+    """A range or an enumerate that begins as another one did. `source`: as the script has made it."""
+    if type(began_with) is tuple:
+        return range(*began_with)
+    return enumerate(_parts_of(source)[0], began_with) if type(source) is enumerate else source
+
+
 def _require_other_ranks_do_not_matter(loop: Loop, source: Iterable[Any], cursor: tuple[Any, ...]) -> None:
     """Raises:  CannotPutBack: with another number of ranks the loop has other items than the rest of the data"""
     where = f"{loop.place[0]}:{loop.place[2]}"
-    if cursor[4] is not None and cursor[4] != loop.began_with:
+    if type(cursor[4]) is tuple and cursor[4] != loop.began_with:
         raise CannotPutBack(
             f"{where}: with another number of ranks the loop is over {source!r}, and was over {range(*cursor[4])!r}"
         )

@@ -146,9 +146,21 @@ class Capture:
 
 
 class Restore:
-    """Puts nodes back. The caller copies the tensors afterwards, all at once."""
+    """Puts nodes back. The caller copies the tensors afterwards, all at once, and then has the states loaded."""
 
-    __slots__ = ("_kinds", "_made", "_taken", "context", "copies", "nodes", "open_files", "place", "placed", "sharded")
+    __slots__ = (
+        "_kinds",
+        "_made",
+        "_taken",
+        "context",
+        "copies",
+        "nodes",
+        "open_files",
+        "place",
+        "placed",
+        "sharded",
+        "states",
+    )
 
     def __init__(self, nodes: list[Node | None], context: Any) -> None:
         self.nodes = nodes
@@ -162,6 +174,8 @@ class Restore:
         self.placed: list[Placed] = []
         # Number -> path of the files that were open where the state was kept.
         self.open_files: dict[int, str] = {}
+        # (object of a library, its state_dict)
+        self.states: list[tuple[Any, Any]] = []
         self._made: dict[int, Any] = {}
         # By id, every object that a node has become. They are held, so that an id stays theirs.
         self._taken: dict[int, Any] = {}
@@ -199,6 +213,11 @@ class Restore:
     def copy_of(self, value: Value) -> int | None:
         """The number of a tensor's copy; None: it has none. `value`: that stands for the tensor."""
         return _copy_of(self.nodes, value)
+
+    def load_states(self) -> None:
+        """Give each object of a library its state_dict. It may clone the tensors, so these must have their values."""
+        for thing, state in self.states:
+            thing.load_state_dict(state)
 
     def made(self) -> list[Any]:
         """What has been put back so far."""

@@ -371,16 +371,19 @@ class ResumeSession:
         ]
 
     def _gradients(self, capture: Capture) -> list[Any]:
-        """For each parameter among the tensors: its number, and the number of its gradient or None. Without one it is not listed."""
+        """For each parameter among the tensors: its number, and the number of its gradient or None. Without one it is not listed.
+
+        One that is frozen may have a gradient of before: an optimizer goes on to step with it, by its momentum.
+        """
         parameters = [
             (number, tensor.grad)
             for number, tensor in enumerate(capture.tensors)
-            if tensor.requires_grad and tensor.is_leaf and tensor.grad is not None
+            if tensor.is_leaf and tensor.grad is not None
         ]
         parameters += [
             (number, local(tensor.grad))
             for number, tensor in capture.sharded
-            if number is not None and tensor.requires_grad and tensor.is_leaf and tensor.grad is not None
+            if number is not None and tensor.is_leaf and tensor.grad is not None
         ]
         if self._gradients_matter is False:
             return [(number, None) for number, _ in parameters]
@@ -492,6 +495,7 @@ class ResumeSession:
             owners = {number: tensor for tensor, number in restore.copies}
             owners |= {number: tensor for tensor, number in restore.sharded if number is not None}
             self._put_gradients(plan["gradients"], owners, copies)
+        restore.load_states()
         for one, variables in found:
             frames.set_variables(one, variables)
         for space, variables in spaces:
@@ -543,7 +547,7 @@ class ResumeSession:
         torch = sys.modules["torch"]
         with_gradient = dict(kept)
         for number, tensor in tensors.items():
-            if not (tensor.is_leaf and tensor.requires_grad):
+            if not tensor.is_leaf:
                 continue
             if number not in with_gradient:
                 tensor.grad = None
