@@ -135,31 +135,31 @@ def compared(plain: Sequence[Ran], ran: Ran, err: str, was_killed: bool) -> Comp
     found = REFUSALS.search(err)
     refused = found[1] if found else ""
     resumed = RESUMED.search(err) is not None
-    problems = []
     if was_killed and refused and not resumed:
         # It ends as it would have ended without resume, so there is no end to compare.
         problems = [] if ran.code == KILLED else [f"exit code {ran.code}"]
+    elif was_killed:
+        problems = ends_differ(plain, ran)
+        problems += [] if resumed else ["it neither resumed nor was refused"]
     else:
-        problems = differences(plain, ran)
-        if was_killed and not resumed:
-            problems.append("it neither resumed nor was refused")
+        problems = ends_differ(plain, ran) + lines_differ(plain, ran)
     return Compared(ran.code, ran.seconds, refused, resumed, tuple(problems))
 
 
-def differences(plain: Sequence[Ran], ran: Ran) -> list[str]:
-    """In words."""
+def ends_differ(plain: Sequence[Ran], ran: Ran) -> list[str]:
+    """How exit code and losses differ, in words."""
     found = [] if ran.code in {one.code for one in plain} else [f"exit code {ran.code}"]
     if plain[0].losses == plain[1].losses:
         found += [] if ran.losses == plain[0].losses else ["other losses"]
     elif len(ran.losses) not in {len(one.losses) for one in plain}:
         found.append(f"{len(ran.losses)} losses for {len(plain[0].losses)}")
-    known = {line for one in plain for line in one.shapes} | {shape_of_break()}
-    return found + [f"a line that torchrun has not: {line}" for line in ran.shapes if line and line not in known][:1]
+    return found
 
 
-def shape_of_break() -> str:
-    """What bench/wild_site writes when it kills, as `read` has it."""
-    return "broken at #"
+def lines_differ(plain: Sequence[Ran], ran: Ran) -> list[str]:
+    """A kind of line that torchrun's runs lack. A script that was killed may say that it loads what it had saved itself."""
+    known = {line for one in plain for line in one.shapes}
+    return [f"a line that torchrun has not: {line}" for line in ran.shapes if line and line not in known][:1]
 
 
 def page(rows: Sequence[dict[str, Any]], missing: dict[str, str]) -> str:
@@ -189,8 +189,8 @@ def page(rows: Sequence[dict[str, Any]], missing: dict[str, str]) -> str:
         "|---|---|---|---|---|---|",
         *(table_row(script, by_name[script.name], verdicts[script.name]) for script in tried),
         "",
-        "*Equal*: the exit code, each loss to the last digit that the script prints, and the kinds of lines that it prints are torchrun's.",
-        "A script whose two runs under torchrun differ must print as many losses. What the codes say: [codes](codes.md).",
+        "*Equal*: the exit code, each loss to the last digit that the script prints, and, undisturbed, the kinds of lines that it prints",
+        "are torchrun's. A script whose two runs under torchrun differ must print as many losses. What the codes say: [codes](codes.md).",
         "",
     ]
     left = {script.name: missing.get(script.name, "not run yet") for script in SCRIPTS if script.name not in by_name}

@@ -206,6 +206,7 @@ SCRIPTS = (
             *("--precision", "fp32", "--dist-backend", "gloo", "--force-image-size", "32", "--log-every-n-steps", "4"),
         ),
         needs=("torchvision", "ftfy", "regex", "timm", "braceexpand", "webdataset"),
+        loss=r"Contrastive_loss: (\d+\.\d+)",
         steps=32,
         note="One rank, as with timm_train.",
     ),

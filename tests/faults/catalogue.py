@@ -246,9 +246,10 @@ def over_our_exchange(rows: Iterable[Fault] | None = None) -> tuple[Fault, ...]:
     )
 
 
-# The crashes that are over within seconds: an exception, a kill from outside, a kill for what the program did, a rank that leaves. What
-# --resume does after a kill for memory and after that of a loader worker is in tests/process/test_resume.py.
-WITH_RESUME = ("c01_exception", "c04_killed", "c05_segfault", "c06_leaves")
+# The crashes that are over within seconds: an exception, a kill from outside, a kill for what the program did, a rank that leaves, no room
+# in shared memory and on a disk. What --resume does after a kill for memory and after that of a loader worker is in
+# tests/process/test_resume.py.
+WITH_RESUME = ("c01_exception", "c04_killed", "c05_segfault", "c06_leaves", "c08_shared_memory", "c09_disk_full")
 
 
 def with_resume(way: str, rows: Iterable[Fault] | None = None) -> tuple[Fault, ...]:

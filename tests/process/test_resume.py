@@ -80,7 +80,7 @@ def test_a_kill_between_steps_before_the_first_head_begins_again(paceline):
     several = "for batch in loader:\n    [one(batch * 10 + part) for part in range(3)]\n"
     finished, lines = ran(paceline, "--nproc-per-node", "2", dies=[(0, 1, 12, KILL)], text=RANK.replace(LOOP, several))
     assert begun(lines, 1) == {0: (9, 0), 1: (9, 0)} and done(lines) == [1104, 1104]
-    assert "nothing had been kept yet, so nothing is lost" in finished.err
+    assert "no step had been kept yet: the job begins again from the beginning" in finished.err
 
 
 def test_ranks_of_local_hosts_go_on_together(paceline):
@@ -130,15 +130,15 @@ def test_where_a_rank_refuses_to_keep_its_state_a_kill_is_what_it_was(paceline):
     assert "(F11)" in finished.err and "resumed" not in finished.err
 
 
-def test_a_death_before_the_first_kept_step_begins_again_and_says_that_nothing_is_lost(paceline):
+def test_a_death_before_the_first_kept_step_begins_again_and_says_so(paceline):
     finished, lines = ran(paceline, dies=[(0, 0, 1, KILL)])
-    assert "nothing had been kept yet, so nothing is lost" in finished.err and done(lines) == [36]
+    assert "no step had been kept yet: the job begins again from the beginning" in finished.err and done(lines) == [36]
 
 
 def test_ranks_that_make_steps_and_keep_nothing_are_stopped_as_without_it(paceline):
     text = RANK.replace("import torch\n", "os.environ.pop('PACELINE_STATE_FD')\nimport torch\n", 1)
     finished, _ = ran(paceline, code=137, dies=[(0, 0, 24, KILL)], items=30, text=text)
-    assert "SIGTERM" in str(events(paceline, "stopping")) and "nothing is lost" not in finished.err
+    assert "SIGTERM" in str(events(paceline, "stopping")) and "begins again" not in finished.err
 
 
 LOOKS = """

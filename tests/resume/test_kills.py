@@ -2,10 +2,9 @@
 
 import importlib.util
 import random
-import re
 
 import pytest
-from kills import CASES, SCRIPTS, Case, Launch, Plan, as_json, run_with_kills
+from kills import CASES, Case, Launch, Plan, as_json, run_with_kills
 
 pytestmark = [pytest.mark.process, pytest.mark.resume, pytest.mark.timeout(240)]
 SEED = 16
@@ -64,8 +63,6 @@ def test_a_loop_of_a_trainer_is_refused_by_its_code_and_goes_on(case, references
     launch = Launch(case, slow_seconds=0.0)
     outcome = run_with_kills(launch, (), references, tmp_path / "run", user_environment, seed=SEED)
     assert outcome.verdict == f"refused {case.refused}", as_json(outcome)
-    said = re.sub(rf"{re.escape(str(SCRIPTS / case.script))}\.py:\d+", "{script}", outcome.err)
-    assert case.says in said
 
 
 def test_without_resume_a_kill_is_seen_to_cost_steps(references, tmp_path, user_environment):

@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.facts import Job, Program, ProgramKind
-from paceline.launch.agent.saved_job import command_to_go_on, is_copied
+from paceline.launch.agent.saved_job import command_to_go_on, is_copied, is_directory, script_of
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,9 @@ def test_the_command_that_goes_on_is_the_one_that_was_typed_with_the_run_in_it(c
 def test_steps_in_the_directory_of_checkpoints_are_copied_by_a_platform(state_dir, copied):
     job = Job(name="j", program=Program(kind=ProgramKind.SCRIPT, target="t.py"), state_dir=state_dir)
     assert is_copied(job) is copied
+
+
+@pytest.mark.parametrize("target, directory, script", [("", True, "__main__.py"), ("t.py", False, "t.py")])
+def test_of_a_directory_the_script_is_the_file_that_python_finds_in_it(tmp_path, target, directory, script):
+    job = Job(name="j", program=Program(kind=ProgramKind.SCRIPT, target=str(tmp_path / target)))
+    assert is_directory(job) is directory and script_of(job) == tmp_path / script

@@ -55,6 +55,12 @@ def test_an_attempt_that_ends_before_all_ranks_have_stepped_is_judged_by_those_t
     assert [fields["attempt"] for _, fields in events] == [1]
 
 
+def test_steps_since_the_newest_progress_are_lost_too(monitor, events):
+    monitor.ended({"a": ranks(0, 0, 0)}, 0, None, 12)
+    heard(monitor, {"a": ranks(1, 1, 1)}, 1, 2)
+    assert events[0][1]["restart"]["lost_steps"] == 12
+
+
 def test_a_progress_that_nobody_meant_is_no_rank(monitor, events):
     monitor.ended({"a": {"0": 7, "1": {"rank": "x"}}}, 0)
     heard(monitor, {"a": {"0": None}}, 1, 1)

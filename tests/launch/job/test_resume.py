@@ -236,13 +236,13 @@ def test_a_step_before_the_one_that_was_resumed_is_no_progress():
     assert "F07" in play.dies((6,), (6,), (6,)).outcome.reason
 
 
-def test_a_death_before_the_first_kept_step_costs_a_restart_and_without_one_nothing_is_lost():
+def test_a_death_before_the_first_kept_step_costs_a_restart_and_without_one_it_begins_again():
     play = Play(max_restarts=1).dies((1,), (1,), ())
     assert play.actions[-1].resume_step is None and play.state.restarts_left == 0
     for _ in range(3):
         play.dies((), (), ())
         said, form = play.actions
-        assert form.resume_step is None and said.resume is None and "nothing is lost" in said.reason
+        assert form.resume_step is None and said.resume is None and "begins again from the beginning" in said.reason
     assert play.dies((), (), ()).outcome.exit_code == 137
 
 

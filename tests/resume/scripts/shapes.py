@@ -169,6 +169,55 @@ def generator(t):
         t.step(batch, epoch)
 
 
+class Wrapped:
+    """One batch ahead, as timm's PrefetchLoader is. It has a loop of its own, which makes no steps."""
+
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __iter__(self):
+        before = None
+        for x, y in self.loader:
+            if before is not None:
+                yield before
+            before = x.mul(0.5), y
+        yield before
+
+
+def wrapped(t):
+    batches = Wrapped(t.loader)
+    for epoch in range(t.epochs):
+        t.sampler.set_epoch(epoch)
+        for number, batch in enumerate(batches):
+            t.step(batch, epoch, number)
+
+
+def yielding(t):
+    """A generator trains, and who takes its losses only writes them down."""
+
+    def train(epoch):
+        for batch in t.loader:
+            yield t.step(batch, epoch)
+
+    for epoch in range(t.epochs):
+        t.sampler.set_epoch(epoch)
+        for number, loss in enumerate(train(epoch)):
+            t.line(f"loss {t.number} {epoch} {number} {loss!r} {random.random()!r}")
+
+
+def yielding_zipped(t):
+    """As above, beside something else."""
+
+    def train(epoch):
+        for batch in t.loader:
+            yield t.step(batch, epoch)
+
+    for epoch in range(t.epochs):
+        t.sampler.set_epoch(epoch)
+        for number, loss in zip(range(100), train(epoch), strict=False):
+            t.line(f"loss {t.number} {epoch} {number} {loss!r}")
+
+
 def coroutine(t):
     async def train():
         for epoch in range(t.epochs):
@@ -295,8 +344,8 @@ def hooked(t):
 
 
 SHAPES = (
-    zipped, sliced, of_one_loader, returning, caught, walrus, own_iterator, generator, coroutine, comprehension, two_loops, curriculum,
-    signals, forked, held_zip, held_cycle, ahead, in_a_thread, hooked,
+    zipped, sliced, of_one_loader, returning, caught, walrus, own_iterator, generator, wrapped, yielding,
+    yielding_zipped, coroutine, comprehension, two_loops, curriculum, signals, forked, held_zip, held_cycle, ahead, in_a_thread, hooked,
 )  # fmt: skip
 
 

@@ -53,6 +53,16 @@ def test_the_first_exception_is_the_cause_and_the_others_are_victims(crashed, ex
     assert "rank 0 only lost the connection" in finding.ruled_out[-1]
 
 
+def test_a_rank_that_went_on_at_a_kept_step_counts_from_there(crashed, exit_of, found):
+    restarts = [{"event": "restart", "attempt": attempt, "resume_step": step} for attempt, step in ((1, 7), (2, 30))]
+    for attempt, step in ((0, 12), (1, 19), (2, 42)):
+        events = (*restarts, {"event": "restart", "attempt": 3, "resume_step": None})
+        (finding,) = found("C04", crashed(exit_of(1, -9, note=NOT_JUDGED), events=events, attempt=attempt))
+        assert finding.since_step == step
+    (finding,) = found("C04", crashed(exit_of(1, -9, note=NOT_JUDGED), events=events, attempt=3))
+    assert finding.since_step == 12
+
+
 def test_a_victim_that_wraps_its_lost_connection_is_still_a_victim(crashed, exit_of, found):
     exits = exit_of(1, error=("KeyError", "'x'")), exit_of(0, after=20.1, error=("TrainingFailed", "step 12 failed"))
     (finding,) = found(

@@ -7,6 +7,7 @@ import random
 import sys
 import textwrap
 import time
+import types
 
 import pytest
 from hypothesis import given, settings
@@ -34,6 +35,8 @@ def live_at_head(text, **known):
     """What is live at the first `head(...)` or `call()` of this function's body."""
     names = {}
     space = {"head": lambda items: Head(items, names), "call": lambda: next(Head([1], names, frame=2)), **known}
+    passing = lambda *given, **named: contextlib.nullcontext()  # noqa: E731
+    space |= {"torch": types.SimpleNamespace(no_grad=passing, autocast=passing), "suppress": contextlib.suppress}
     source = f"def main(model, loader):\n{textwrap.indent(textwrap.dedent(text), '    ')}\nresult = main(1, [1, 2, 3])"
     exec(compile(source, "<program>", "exec"), space)
     return names["live"]
@@ -67,6 +70,12 @@ def live_at_head(text, **known):
         ("model.eval() if model == 2 else 0\nfor batch in head(loader):\n    pass", set()),
         ("vars(call)\nfor batch in head(loader):\n    pass", set()),
         ("with open('/dev/null') as f:\n    call()", set()),
+        # What may swallow an exception leaves the old value, and torch's do not.
+        ("x = 1\nfor batch in head(loader):\n    with suppress(KeyError):\n        x = model\n    x + 1", {"model", "x"}),
+        ("x = 1\nfor batch in head(loader):\n    with torch.no_grad():\n        x = model\n    x + 1", {"model"}),
+        ("x = 1\nfor batch in head(loader):\n    with torch.autocast(on=model.real) as y:\n        x = 2\n    x + 1", {"model"}),
+        ("x = 1\nfor batch in head(loader):\n    with torch.no_grad(), suppress(KeyError):\n        x = 1\n    x + 1", {"x"}),
+        ("x = 1\nfor batch in head(loader):\n    with suppress(torch.no_grad()):\n        x = 1\n    x + 1", {"x"}),
     ],
 )  # fmt: skip
 def test_what_is_live(text, live):

@@ -38,6 +38,11 @@ class Slotted:
         self.left, self.right = left, right
 
 
+class Totals:
+    def __init__(self):
+        self.total, self.empty = torch.zeros(()), torch.zeros(0)
+
+
 class History(list):
     def __init__(self, *items):
         super().__init__(items)
@@ -83,6 +88,7 @@ def put_back(saved, space):
     with torch.no_grad():
         for tensor, number in restore.copies:
             fill(tensor, copies[number])
+    restore.load_states()
     return found
 
 
@@ -321,6 +327,35 @@ def test_a_large_tensor_that_nothing_wrote_to_is_not_copied():
     assert len(kept({"data": large})[2]) == 1
 
 
+def following(context, space):
+    """Variables as a later step of the same loop writes them."""
+    context.is_beginning = False
+    capture = Capture(context)
+    variables = capture.variables(space)
+    return variables, capture.nodes, capture.tensors
+
+
+@pytest.mark.parametrize("make", [lambda: torch.randn(500_000), lambda: list(range(1000))], ids=["tensor", "list"])
+def test_something_large_that_the_loop_has_made_is_kept_whole(make):
+    context, data, best = Context(None), make(), make()
+    Capture(context).variables({"data": data})
+    following(context, {"data": data, "best": best})
+    variables, nodes, tensors = following(context, {"data": data, "best": best})
+    assert [tensor is best for tensor in tensors] == [True] * isinstance(best, torch.Tensor)
+    # In the next process only what was there before the loop is as the script has made it, also after one more kill.
+    new = Context(None)
+    restore = Restore(nodes, new)
+    found = restore.variables(variables, {"data": copy.copy(data)})
+    for tensor, number in restore.copies:
+        fill(tensor, tensors[number])
+    again = following(new, found)
+    restore = Restore(again[1], Context(None))
+    with pytest.raises(CannotPutBack, match=r"`data` again in front of its training loop"):
+        restore.variables(again[0], {"best": best})
+    kept_best = Restore(again[1], Context(None)).variables({"best": again[0]["best"]}, {})["best"]
+    assert len(kept_best) == len(best)
+
+
 def trained(seed=0):
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1))
@@ -393,6 +428,16 @@ def test_an_object_of_a_library_that_changes_cannot_be_kept():
         Capture(context).variables({"p": parser})
 
 
+def test_an_object_of_a_library_whose_tensor_changes_cannot_be_kept(monkeypatch):
+    monkeypatch.setattr(Totals, "__module__", "of_a_library")
+    context, meter = Context(None), Totals()
+    for _ in range(2):
+        Capture(context).variables({"meter": meter})
+    meter.total = meter.total + 1
+    with pytest.raises(CannotKeep, match=r"`meter` .*`total`"):
+        Capture(context).variables({"meter": meter})
+
+
 @pytest.mark.parametrize("make", [list, tuple, set, dict.fromkeys], ids=["list", "tuple", "set", "dict"])
 def test_a_long_container_that_does_not_change_is_written_once(make):
     context, long = Context(None), make((i, "x") for i in range(1000))
@@ -463,3 +508,75 @@ def test_an_iterator_of_python_around_a_loader_that_has_begun_cannot_be_kept():
     for around in (both, enumerate(iter(loader)), itertools.islice(enumerate(iter(loader)), 2)):
         with pytest.raises(CannotKeep, match="around a data loader"):
             Capture(Context(None)).value(around)
+
+
+class Shadow:
+    """As a library's average of a model: what it has loaded is its own copy."""
+
+    def __init__(self, weight):
+        self.weight = weight
+
+    def state_dict(self):
+        return {"weight": self.weight.clone()}
+
+    def load_state_dict(self, state):
+        self.weight = copy.deepcopy(state["weight"])
+
+
+@pytest.mark.parametrize("size", [3, 500_000])
+def test_an_object_of_a_library_that_clones_its_state_has_the_values(monkeypatch, size):
+    monkeypatch.setattr(Shadow, "__module__", "of_a_library")
+    saved = kept({"shadow": Shadow(torch.full((size,), 2.0))})
+    now = Shadow(torch.zeros(size))
+    assert put_back(saved, {"shadow": now})["shadow"] is now
+    assert now.weight.eq(2.0).all()
+
+
+class Collecting(nn.Module):
+    """As a library's metric that keeps every value."""
+
+    def __init__(self):
+        super().__init__()
+        self.values, self.by_class, self.parts = [], {}, [nn.Parameter(torch.ones(1))]
+
+
+def test_a_module_of_a_library_has_what_it_has_collected(monkeypatch):
+    monkeypatch.setattr(Context, "is_users_class", lambda self, own_type: own_type is not Collecting)
+    metric, now = Collecting(), Collecting()
+    metric.values.append(torch.ones(2))
+    metric.by_class["a"] = torch.ones(())
+    parts = now.parts
+    put_back(kept({"metric": metric}), {"metric": now})
+    assert now.values[0].equal(torch.ones(2)) and now.by_class["a"] == 1 and now.parts is parts
+
+
+def large_tensors(context, space):
+    """How many tensors a walk copies."""
+    capture = Capture(context)
+    capture.variables(space)
+    return len(capture.tensors)
+
+
+def test_a_large_tensor_that_the_training_has_made_is_copied():
+    context, shadow = Context(None), torch.randn(500_000)
+    assert large_tensors(context, {"shadow": shadow}) == 0
+    context.is_beginning = False
+    assert large_tensors(context, {"shadow": shadow}) == 0
+    averaged = shadow * 0.9
+    assert [large_tensors(context, {"shadow": averaged}) for _ in range(2)] == [1, 1]
+
+
+def test_a_large_tensor_that_is_written_to_through_data_is_copied():
+    context, shadow = Context(None), torch.randn(500_000)
+    assert large_tensors(context, {"shadow": shadow}) == 0
+    shadow.data.mul_(0.9)
+    assert large_tensors(context, {"shadow": shadow}) == 1
+
+
+def test_a_large_tensor_that_was_copied_back_is_copied_again():
+    first, now = torch.randn(500_000), torch.zeros(500_000)
+    first.add_(1)
+    saved, context = kept({"shadow": first}), Context(None)
+    found = put_back(saved, {"shadow": now})
+    context.is_beginning = False
+    assert [large_tensors(context, found) for _ in range(2)] == [1, 1]

@@ -5,8 +5,11 @@ import sys
 import textwrap
 
 import pytest
+import torch
 
-from paceline.recording.state_buffer import StateCell
+from paceline.recording.state_buffer import StateCell, new_buffer
+from paceline.worker.resume.object_graph import Capture
+from paceline.worker.resume.session import ResumeSession
 
 
 @pytest.mark.parametrize(
@@ -62,3 +65,21 @@ def test_no_mark_goes_into_a_pipe_of_the_script(workplace, written):
     (left,) = workplace.run(sys.executable, written(begin + TRAINS + end))
     (kept,) = workplace.headers
     assert (left.code, left.out) == (0, "5\n") and kept.steps() == (6, 5), left.err
+
+
+def test_the_gradient_of_a_frozen_parameter_comes_back():
+    frozen, free, without = (torch.nn.Parameter(torch.ones(2)) for _ in range(3))
+    for one in (frozen, free):
+        one.grad = torch.full((2,), 3.0)
+    frozen.requires_grad_(False)
+    session = ResumeSession(new_buffer())
+    session._gradients_matter = True
+    capture = Capture(session.context)
+    capture.value([frozen, free, without])
+    gradients = session._gradients(capture)
+    copies = [tensor.detach().clone() for tensor in capture.tensors]
+    now = [torch.nn.Parameter(torch.ones(2)) for _ in range(3)]
+    now[0].requires_grad_(False)
+    now[2].grad = torch.ones(2)
+    session._put_gradients(gradients, dict(enumerate(now)), copies)
+    assert [one.grad is not None and one.grad.tolist() for one in now] == [[3.0, 3.0], [3.0, 3.0], False]

@@ -97,6 +97,16 @@ def steps_of(case: Case, rank: int) -> int | None:
     return max(counts, default=None)
 
 
+def _resumed_at(case: Case) -> int:
+    """The kept step at which the attempt went on, from which its ranks count; 0: it began at the start of the script."""
+    steps = [
+        event.get("resume_step")
+        for event in case.events
+        if event.get("event") == "restart" and event.get("attempt") == case.attempt
+    ]
+    return next((step for step in steps if isinstance(step, int)), 0)
+
+
 def victims(case: Case, culprits: Iterable[int]) -> tuple[str, ...]:
     """One line about the ranks that failed after these and are not to blame; nothing if there are none."""
     blamed = frozenset(culprits)
@@ -143,7 +153,7 @@ def crash(
         ranks=ranks,
         hosts=tuple(dict.fromkeys(exit.host for exit in exits)),
         confidence=confidence,
-        since_step=min(steps, default=None),
+        since_step=_resumed_at(case) + min(steps) if steps else None,
         saw=tuple(line for line in saw if line),
         ruled_out=(*(line for line in ruled_out if line), *victims(case, ranks)),
         next=tuple(line for line in next if line),

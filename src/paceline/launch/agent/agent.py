@@ -32,7 +32,7 @@ from paceline.launch.agent.fork_server import (
 from paceline.launch.agent.job_processes import JobProcesses
 from paceline.launch.agent.opt_ml import show_at_opt_ml
 from paceline.launch.agent.output import AttemptOutput, LogTails, Pump
-from paceline.launch.agent.saved_job import command_to_go_on, facts_of, is_copied, place_of
+from paceline.launch.agent.saved_job import command_to_go_on, facts_of, is_copied, is_directory, place_of
 from paceline.launch.agent.saver_process import COPIED_PAUSE_SECONDS, PAUSE_SECONDS, SaverAnswer, SaverOrder
 from paceline.launch.agent.scratch import Scratch
 from paceline.launch.agent.state_holder import StateHolder
@@ -264,7 +264,10 @@ class HostAgent:
         """Why the ranks of this job cannot resume; "": they can."""
         if self.job.max_hosts > 1 and not self.identity.shares_machine:
             return "a job of several machines cannot resume yet"
-        return "" if _is_python(self.job) and self.job.program.kind is not ProgramKind.RUN_PATH else NOT_PYTHON
+        if not _is_python(self.job) or self.job.program.kind is ProgramKind.RUN_PATH:
+            return NOT_PYTHON
+        # Python reads the file in it by itself, so nothing can be put into its loops.
+        return "the program is a directory; give its __main__.py" if is_directory(self.job) else ""
 
     def stop(self, signal_name: str, grace_seconds: float) -> None:
         """Signal this host's ranks. If the attempt is still being prepared, abandon it."""
@@ -693,7 +696,7 @@ class HostAgent:
         late = self._spawn(self._clear_up_late(attempt, list(judging.values()), watched, output))
         self._late.add(late)
         late.add_done_callback(self._late.discard)
-        self._say_idle(attempt)
+        self._say_idle(attempt, 0 if watched is None else watched.step_count())
 
     async def _clear_up_late(
         self, attempt: int, reports: list[asyncio.Task[None]], watched: Watched | None, output: AttemptOutput
@@ -741,7 +744,8 @@ class HostAgent:
             )
             left.unlink(missing_ok=True)
 
-    def _say_idle(self, attempt: int) -> None:
+    def _say_idle(self, attempt: int, step_count: int = 0) -> None:
+        """Report that no rank is left. `step_count`: the steps that a rank has made, where what the ranks left is read later."""
         self._idle.set()
         states = self._states
         kept = None if states is None or not self._keeps else states.kept(self._first_rank)
@@ -750,7 +754,9 @@ class HostAgent:
                 self.event(
                     "notice", text=f"the state that rank {rank} has kept of step {step} is damaged and not used (F04)"
                 )
-        self.uplink(IdleMessage(attempt=attempt, kept=kept, step_count=0 if states is None else states.step_count()))
+        if states is not None:
+            step_count = max(step_count, states.step_count())
+        self.uplink(IdleMessage(attempt=attempt, kept=kept, step_count=step_count))
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine)

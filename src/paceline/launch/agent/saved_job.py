@@ -58,8 +58,17 @@ def script_of(job: Job) -> Path | None:
     """The file that the ranks run; None: they run a module."""
     if job.program.kind is not ProgramKind.SCRIPT:
         return None
-    path = Path(os.path.abspath(Path(job.contract.code_dir or "") / job.program.target))
+    path = _path_of(job)
     return path / "__main__.py" if path.is_dir() else path
+
+
+def is_directory(job: Job) -> bool:
+    """Whether the program is a directory, in which Python finds the `__main__.py` by itself."""
+    return job.program.kind is ProgramKind.SCRIPT and _path_of(job).is_dir()
+
+
+def _path_of(job: Job) -> Path:
+    return Path(os.path.abspath(Path(job.contract.code_dir or "") / job.program.target))
 
 
 def command_to_go_on(command: tuple[str, ...], run_id: str) -> str:

@@ -49,6 +49,13 @@ class Watched:
     workers: Workers | None
     """Its worker processes; None: no attempt has begun."""
 
+    def step_count(self) -> int:
+        """The greatest number of steps that one of its ranks has made by now."""
+        if self.rings is None:
+            return 0
+        self.rings.look()
+        return max((header.step_count for header in self.rings.headers().values()), default=0)
+
 
 @dataclass(slots=True)
 class HostMonitor:

@@ -327,7 +327,8 @@ class Coordinator:
         self._resume = resume
         self._spawn(self._conclude(case, frozenset(self.detective.exits), resumed=resume is not None))
         with self._without_harm():
-            self.restarts.ended(self.progress, action.attempt - 1, None if resume is None else resume.step)
+            resume_step = None if resume is None else resume.step
+            self.restarts.ended(self.progress, action.attempt - 1, resume_step, action.step_count)
         self.record("attempt_ended", attempt=action.attempt - 1, reason=action.reason)
         self._status(Status.IN_PROGRESS, SecondaryStatus.RESTARTING)
         self.record(

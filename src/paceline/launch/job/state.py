@@ -273,6 +273,8 @@ class ReportRestart:
     """Why the previous attempt ended, for people."""
     resume: Resume | None = None
     """What the next attempt goes on from; None: its ranks begin at the start of the script."""
+    step_count: int = 0
+    """The greatest number of steps that a rank is known to have made, those before a resume included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -618,7 +620,7 @@ def _deaths_at(state: JobState, step: int) -> int:
 
 def _without_a_kept_step(step_count: int) -> str:
     if not step_count:
-        return "nothing had been kept yet, so nothing is lost"
+        return "no step had been kept yet: the job begins again from the beginning"
     return f"no step is kept that all ranks can go on from: {step_count} {plural(step_count, 'step')} made again"
 
 
@@ -655,7 +657,7 @@ def _restart(
         waiting_since=at,
         next_notice=at + FIRST_NOTICE_SECONDS,
     )
-    said = ReportRestart(state.attempt, state.restarts_left, reason, resume)
+    said = ReportRestart(state.attempt, state.restarts_left, reason, resume, state.step_count)
     state, actions = _advance(state, at)
     return state, (said, *actions)
 

@@ -14,6 +14,7 @@ exchanges.py         what paceline's own gradient strategies keep between two st
 random_state.py      the global generators of random numbers
 batches.py           a checksum of the next batch
 trainers.py          Trainers of libraries, and how they resume by themselves
+descriptors.py       numbers of open files in the script's variables
 frequency.py         how often the state is kept
 slots.py             writes and reads the state buffer
 """

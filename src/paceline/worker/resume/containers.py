@@ -21,7 +21,7 @@ class ListKind(ObjectKind):
         self._type = own_type
 
     def keep(self, capture: Capture, thing: Any) -> Any:
-        if len(thing) > _LONG and (checksum := capture.context.long_containers.unchanged(thing)) is not None:
+        if len(thing) > _LONG and (checksum := _unchanged(capture, thing)) is not None:
             return checksum
         return [getattr(thing, "maxlen", None), [capture.value(item) for item in thing]]
 
@@ -46,7 +46,7 @@ class DictKind(ObjectKind):
         self._type = own_type
 
     def keep(self, capture: Capture, thing: Any) -> Any:
-        if len(thing) > _LONG and (checksum := capture.context.long_containers.unchanged(thing)) is not None:
+        if len(thing) > _LONG and (checksum := _unchanged(capture, thing)) is not None:
             return checksum
         factory = getattr(getattr(thing, "default_factory", None), "__name__", None)
         flat: list[Value] = []
@@ -89,7 +89,7 @@ class SetKind(ObjectKind):
         self._type = own_type
 
     def keep(self, capture: Capture, thing: Any) -> Any:
-        if len(thing) > _LONG and (checksum := capture.context.long_containers.unchanged(thing)) is not None:
+        if len(thing) > _LONG and (checksum := _unchanged(capture, thing)) is not None:
             return checksum
         return [capture.value(member) for member in thing]
 
@@ -114,7 +114,7 @@ class TupleKind(ObjectKind):
     def keep(self, capture: Capture, thing: Any) -> Any:
         own_type = type(thing)
         name = None if own_type is tuple else capture.context.names.name_of(own_type)
-        if len(thing) > _LONG and (checksum := capture.context.long_containers.unchanged(thing)) is not None:
+        if len(thing) > _LONG and (checksum := _unchanged(capture, thing)) is not None:
             return checksum
         return [name, [capture.value(item) for item in thing]]
 
@@ -151,14 +151,20 @@ class LongContainers:
         # Id -> the container, its items then, their checksum. The items are held, so that none can take the place of another.
         self._first: dict[int, tuple[Any, Any, int]] = {}
 
-    def unchanged(self, thing: Any) -> int | None:
-        """The checksum of a container that has not changed since it was first seen; None: it has, or it is seen for the first time."""
+    def note(self, thing: Any) -> None:
+        """A container that the script makes in front of its training loop."""
+        if _cannot_change(thing.values() if isinstance(thing, dict) else thing):
+            copied = thing if isinstance(thing, tuple | frozenset) else type(thing)(thing)
+            self._first[id(thing)] = (thing, copied, _checksum(thing))
+
+    def knows(self, thing: Any) -> bool:
+        """Whether the container has been noted."""
         known = self._first.get(id(thing))
-        if known is None or known[0] is not thing:
-            if _cannot_change(thing.values() if isinstance(thing, dict) else thing):
-                copied = thing if isinstance(thing, tuple | frozenset) else type(thing)(thing)
-                self._first[id(thing)] = (thing, copied, _checksum(thing))
-            return None
+        return known is not None and known[0] is thing
+
+    def unchanged(self, thing: Any) -> int | None:
+        """The checksum of a noted container that has not changed since; None: it has."""
+        known = self._first[id(thing)]
         try:
             return known[2] if len(known[1]) == len(thing) and bool(known[1] == thing) else None
         except Exception:
@@ -166,10 +172,23 @@ class LongContainers:
             return None
 
 
+def _unchanged(capture: Capture, thing: Any) -> int | None:
+    """The checksum of a container that the script makes again as it is; None: it may not, or is seen for the first time."""
+    known = capture.context.long_containers
+    if known.knows(thing):
+        return known.unchanged(thing)
+    if capture.context.is_beginning:
+        known.note(thing)
+    return None
+
+
 def _the_same(restore: Restore, own_type: Any, checksum: int, live: Any) -> Any:
     """The container that the script has made again, which must be as it was."""
+    if live is MISSING:
+        raise CannotPutBack(f"the script has not made `{restore.place}` again in front of its training loop")
     if not isinstance(live, own_type) or not _cannot_change(live) or _checksum(live) != checksum:
         raise CannotPutBack(f"the script has made `{restore.place}` with other items than before")
+    restore.context.long_containers.note(live)
     return live
 
 

@@ -19,6 +19,7 @@ import weakref
 from typing import Any
 
 from ..no_compile import passed_over_by_warnings
+from .descriptors import OpenFiles
 from .object_graph import CannotKeep, CannotPutBack
 
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
@@ -34,6 +35,9 @@ class Files:
         # Path -> the file objects that write to it; in the order in which they were opened.
         self._written: dict[str, list[weakref.ref[Any]]] = {}
         self._directories: list[str] = []
+        self._open_files = OpenFiles()
+        # Of a saved state: number -> path of the files that were open.
+        self.open_before: dict[int, str] = {}
         # The ones of them that this process has made.
         self._made: set[str] = set()
         self._removed: str | None = None
@@ -46,8 +50,8 @@ class Files:
 
     # ------------------------------------------------------------------------------------------------- saved state
 
-    def kept(self) -> tuple[list[tuple[str, int]], list[str]]:
-        """Path and size of each file, and the directories that the script has made.
+    def kept(self) -> tuple[list[tuple[str, int]], list[str], list[tuple[int, str]]]:
+        """Path and size of each file, the directories that the script has made, and number and path of what is open.
 
         Raises:  CannotKeep: a file or directory would be lost in a new process
         """
@@ -64,11 +68,15 @@ class Files:
                 sizes.append((path, os.stat(path).st_size))
             except OSError:
                 continue
-        return sizes, self._directories
+        return sizes, self._directories, list(self._open_files.names().items())
 
-    def expect(self, kept: tuple[list[tuple[str, int]], list[str]]) -> None:
-        """Cut the files of a saved state to their sizes. The script is about to repeat its beginning."""
+    def expect(self, kept: tuple[Any, ...]) -> None:
+        """Cut the files of a saved state to their sizes. The script is about to repeat its beginning.
+
+        `kept`: as above; what an older paceline has saved lacks what was open.
+        """
         self._repeating = True
+        self.open_before = dict(kept[2]) if len(kept) > 2 else {}
         self._sizes = dict(kept[0])
         self._made_before = frozenset(kept[1])
         self._directories = list(kept[1])

@@ -30,8 +30,11 @@ _ITERATORS = frozenset({
     type(iter([])), type(iter(())), type(iter(range(0))), type(iter(range(1 << 70))), type(iter("")), type(reversed([])),
     enumerate, zip, map, filter, itertools.count, itertools.cycle, itertools.chain, itertools.islice, itertools.repeat,
 })  # fmt: skip
-# Libraries whose objects keep what decides on the training in their attributes.
-_BY_ATTRIBUTES = ("torch.optim.", "torch.amp.", "torch.cuda.amp.", "torch.utils.data.", "accelerate.")
+# Objects of libraries that keep what decides on the training in their attributes: the beginnings of their classes' names.
+_BY_ATTRIBUTES = (
+    "torch.optim.", "torch.amp.", "torch.cuda.amp.", "torch.utils.data.", "accelerate.",
+    "lightning.fabric.wrappers._FabricDataLoader", "lightning_fabric.wrappers._FabricDataLoader",
+)  # fmt: skip
 
 
 class GeneratorKind(ObjectKind):
@@ -88,6 +91,9 @@ class Context:
         self.hooks = training_objects.Hooks()
         self.loaders = loaders
         self.in_training_objects = False
+        # What is seen now for the first time was made in front of the training loop, or in its first iteration. Else it was made in the
+        # loop, whose iterations a new process passes over.
+        self.is_beginning = True
         self._users: dict[str, bool] = {}
 
     def kind_of(self, own_type: type) -> ObjectKind | None:
@@ -144,13 +150,14 @@ class Context:
             return _BY_TYPE[tuple]
         if self.is_users_class(own_type):
             return _INSTANCE
-        if own_type.__module__.startswith(_BY_ATTRIBUTES):
+        if f"{own_type.__module__}.{own_type.__qualname__}".startswith(_BY_ATTRIBUTES):
             return _ATTRIBUTES
         if own_type.__module__ == "builtins":
             return None
         if hasattr(own_type, "state_dict") and hasattr(own_type, "load_state_dict"):
             return _STATEFUL
-        return _LIBRARY
+        # A dict with more to it, such as what a model of transformers returns: it is made by the training, and nobody else makes it again.
+        return _INSTANCE if issubclass(own_type, dict) else _LIBRARY
 
     def _of_sharded(self) -> list[tuple[type, ObjectKind]]:
         tensor = sys.modules.get("torch.distributed.tensor")

@@ -1,7 +1,7 @@
 """Kinds of objects of other libraries: those with a state_dict are kept by it, others are left as the script makes them again.
 
-An object that is left must not change while the script trains, or the script would go on with another one. So its plain attributes are
-compared from step to step. Some objects change and decide on nothing: progress bars, writers, loggers.
+An object that is left must not change while the script trains, or the script would go on with another one. So its plain attributes and its
+tensors are compared from step to step. Some objects change and decide on nothing: progress bars, writers, loggers.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import weakref
 from typing import Any
 
 from .object_graph import LEFT, MISSING, PLAIN_TYPES, CannotKeep, CannotPutBack, Capture, ObjectKind, Restore
+from .tensors import is_dense, sampled_checksum
 
 _DECIDE_NOTHING = (
     "_io", "_thread", "_weakref", "_contextvars", "_queue", "asyncio", "concurrent", "ctypes", "io", "logging", "mmap", "multiprocessing",
@@ -33,13 +34,15 @@ class StatefulKind(ObjectKind):
             state = thing.state_dict()
         except AttributeError as error:
             raise CannotKeep(f"`{capture.place}` ({type(thing).__qualname__}) has no state_dict: {error}") from None
-        # The dict is new at each call, and its id must stay its own until the walk is over.
-        return [capture.value(state)]
+        # Its tensors may be new at each call, and then no version tells whether they have changed.
+        with capture.context.of_training():
+            return [capture.value(state)]
 
     def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
         if live is MISSING:
             raise CannotPutBack(f"the script has not made `{restore.place}` again")
-        live.load_state_dict(restore.thing(payload[0]))
+        restore.bind(number, live)
+        restore.states.append((live, restore.thing(payload[0])))
         return live
 
 
@@ -60,7 +63,7 @@ class LibraryKind(ObjectKind):
 
 
 class LibraryObjects:
-    """Objects of libraries that are left alone, and their plain attributes when they were first seen."""
+    """Objects of libraries that are left alone, and their plain attributes and checksums of their tensors when they were first seen."""
 
     def __init__(self) -> None:
         self._first: dict[int, tuple[Any, dict[str, Any]]] = {}
@@ -73,7 +76,11 @@ class LibraryObjects:
         attributes = getattr(thing, "__dict__", None)
         if attributes is None:
             return
-        plain = {name: value for name, value in attributes.items() if type(value) in PLAIN_TYPES}
+        plain = {
+            name: sampled_checksum(value) if is_dense(value) else value
+            for name, value in attributes.items()
+            if type(value) in PLAIN_TYPES or is_dense(value)
+        }
         known = self._first.get(id(thing))
         if known is None or known[0]() is not thing:
             try:

@@ -33,6 +33,11 @@ _OF_A_MODULE = {"LOAD_NAME": "r", "LOAD_GLOBAL": "r", "DELETE_NAME": "r", "DELET
 _READERS = {"eval", "exec", "locals"}
 _READERS_OF_THE_CALLER = {"dir", "vars"}
 _READERS_OF_A_MODULE = {"eval", "exec", "globals"}
+# What torch's and its kin's functions of these names return passes on every exception. Behind a `with` that may swallow one, a variable
+# that is assigned inside may still have its old value.
+_PASSES_ON = {
+    "accumulate", "autocast", "enable_grad", "inference_mode", "no_grad", "no_sync", "record_function", "set_grad_enabled",
+}  # fmt: skip
 
 
 class _Live:
@@ -61,6 +66,8 @@ class _Live:
                     reads[index] |= bit
         at = {offset: index for index, offset in enumerate(self._offsets)}
         after = [[at[offset] for offset in following[offset_here]] for offset_here in self._offsets]
+        for index in _never_swallowed(code, instructions, at):
+            after[index] = [index + 1]
         handlers = self._handlers(code)
         before, behind = [0] * len(instructions), [0] * len(instructions)
         changed = True
@@ -95,6 +102,37 @@ class _Live:
         """A frame may be at the cache entries behind an instruction."""
         live = self._after[bisect.bisect_right(self._offsets, offset) - 1]
         return self._always | {name for number, name in enumerate(self._names) if live >> number & 1}
+
+
+def _never_swallowed(code: CodeType, instructions: list[dis.Instruction], at: dict[int, int]) -> Iterator[int]:
+    """The index of each jump past an exception of a `with` that passes on every exception: the jump is never made."""
+    handlers = {start: target for start, _, target, *_ in dis._parse_exception_table(code)}
+    for index, instruction in enumerate(instructions):
+        if instruction.opname != "BEFORE_WITH" or not _passes_on(instructions[:index]):
+            continue
+        # The first instruction behind it stores or drops what `as` names, and is covered by the handler.
+        target = handlers.get(instructions[index + 1].offset)
+        if target is None:
+            continue
+        names = [one.opname for one in instructions[at[target] : at[target] + 5]]
+        jump = next(
+            (i for i, name in enumerate(names) if name.startswith("POP_JUMP") and name.endswith("IF_TRUE")), None
+        )
+        if jump is not None and "WITH_EXCEPT_START" in names[:jump]:
+            yield at[target] + jump
+
+
+def _passes_on(before: list[dis.Instruction]) -> bool:
+    """Whether the call whose result a `with` enters is of a function that is known for it. `before`: the instructions in front of it."""
+    call = next((one for one in reversed(before) if one.opname != "CACHE"), None)
+    if call is None or not call.opname.startswith("CALL") or call.positions is None:
+        return False
+    begins = (call.positions.lineno, call.positions.col_offset)
+    named = None
+    for one in before:
+        if one.positions is not None and (one.positions.lineno, one.positions.col_offset) == begins:
+            named = one.argval if one.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME") else named
+    return named in _PASSES_ON
 
 
 _known: dict[int, _Live | None] = {}

@@ -24,6 +24,7 @@ from ..no_compile import left_alone_by_compile, passed_over_by_warnings
 from ..signal_handlers import is_of_a_handler
 from . import lost_worker, other_ranks, random_state
 from .datasets import DatasetWatch
+from .loops import Loop
 from .object_graph import MISSING, PLAIN_TYPES, CannotKeep, CannotPutBack, Capture, Restore
 from .other_ranks import Deal
 
@@ -46,6 +47,7 @@ class Position:
         "is_followed",
         "key",
         "loader",
+        "loop",
         "random",
         "samplers",
         "seen",
@@ -72,11 +74,13 @@ class Position:
         self.seen = False
         self.in_generator = False
         self.is_followed = False
+        self.loop: Loop | None = None
 
     def plain(self) -> tuple[Any, ...]:
         """What a saved state holds of it."""
         deal = None if self.deal is None else tuple(self.deal)
-        return self.key, self.random, self.samplers, self.taken, self.workers, self.in_generator, deal
+        in_generator = self.in_generator or (self.loop is not None and self.loop.gives_items)
+        return self.key, self.random, self.samplers, self.taken, self.workers, in_generator, deal
 
 
 class Loaders:
@@ -280,6 +284,7 @@ class Loaders:
             if number in small:
                 raw = random_state.to_tensor(small[number])
                 tensor.detach().copy_(raw.view(tensor.dtype).view(tensor.shape))
+        restore.load_states()
 
     def _advance(self, iterator: Any, loader: Any, position: Position, wanted: tuple[Any, ...]) -> None:
         taken = wanted[3]
@@ -357,7 +362,7 @@ class Loaders:
             file = frame.f_code.co_filename
             if file.startswith(_OURS):
                 if frame.f_code.co_name == "_items":
-                    position.is_followed = True
+                    position.is_followed, position.loop = True, frame.f_locals["loop"]
                     return
             elif frame.f_code.co_flags & CO_GENERATOR and f"{os.sep}tqdm{os.sep}" not in file:
                 # It may be ahead of who takes its items, so they are taken from it again. A followed loop does that.

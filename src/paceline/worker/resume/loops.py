@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from time import monotonic_ns
-from types import CodeType, FrameType
+from types import CodeType, FrameType, GeneratorType
 from typing import Any
 
 from ..no_compile import passed_over_by_warnings
@@ -35,10 +35,12 @@ class Loop:
         "entered",
         "frame_id",
         "goal",
+        "is_taking",
         "item",
         "last_line",
         "made",
         "ordinal",
+        "over_generator",
         "over_loader",
         "place",
         "random",
@@ -59,14 +61,17 @@ class Loop:
         self.last_line = last_line
         # How often the place was reached before, since the loop around it took its item.
         self.ordinal = ordinal
-        # Of a range: its start, stop and step.
+        # Of a range: its start, stop and step. Of an enumerate: its first number.
         self.began_with = began_with
         self.taken = 0
         self.taken_ns = 0
+        # It waits for its next item, which a generator of the script may be making.
+        self.is_taking = False
         # Of a `while`: its cursor of the saved state, until it is there.
         self.goal: tuple[Any, ...] | None = None
-        # Its items are batches of a data loader.
+        # Its items are batches of a data loader; are made by a generator.
         self.over_loader = False
+        self.over_generator = False
         # The item at which it is, if that is a plain value.
         self.item: Any = None
         # Random numbers right after it took its item.
@@ -81,6 +86,7 @@ class Loop:
     def take(self) -> None:
         """It goes on with its next item."""
         self.taken += 1
+        self.is_taking = False
         if self.entered:
             self.entered.clear()
         self.made = 0
@@ -99,7 +105,12 @@ class Loop:
 
     def cursor(self) -> tuple[Any, ...]:
         """Where it is, as plain values."""
-        return self.place, self.ordinal, self.taken, self.item, self.began_with, self.random
+        return self.place, self.ordinal, self.taken, self.item, self.began_with, self.random, self.is_taking
+
+    @property
+    def gives_items(self) -> bool:
+        """Whether it is in a generator and makes no steps: who takes the generator's items may make them."""
+        return bool(self.code.co_flags & CO_GENERATOR) and not self.stepped
 
 
 class RunningLoops:
@@ -113,8 +124,9 @@ class RunningLoops:
         # Of the script outside of all loops: as in a Loop.
         self._entered: dict[Place, int] = {}
         self._made = 0
-        # A data loader has given a batch to a loop that does not know it yet.
+        # A data loader has given a batch to a loop that does not know it yet; the loop that may have given it on to that one.
         self.batch_was_taken = False
+        self._giver: Loop | None = None
         # Whether the loops around the steps have been told of them: not since a loop was reached.
         self.is_noted = False
         # Cursors of the saved state that have not been reached yet.
@@ -127,7 +139,7 @@ class RunningLoops:
         """The items of `source`, followed; `source` itself if this loop has no steps."""
         if self._has_no_steps(line, frame):
             return source
-        began_with = (source.start, source.stop, source.step) if type(source) is range else None
+        began_with = _began_with(source)
         loop, cursor = self._reach(line, frame, began_with)
         if cursor is not None and self._session.has_other_ranks():
             try:
@@ -136,7 +148,7 @@ class RunningLoops:
                 self._session.cannot_put_back(error)
         if cursor is not None and cursor[4] is not None:
             # The script may have begun elsewhere, at a checkpoint of its own.
-            source, loop.began_with = range(*cursor[4]), cursor[4]
+            source, loop.began_with = _beginning_with(cursor[4], source), cursor[4]
         return self._items(loop, iter(source), cursor)
 
     def come_to_while(self, line: int, last_line: int, frame: FrameType) -> None:
@@ -160,7 +172,7 @@ class RunningLoops:
         if loop is None or loop.code is not frame.f_code:
             return
         if loop.goal is not None:
-            (_, _, loop.taken, _, _, loop.random), loop.goal = loop.goal, None
+            (_, _, loop.taken, _, _, loop.random, _), loop.goal = loop.goal, None
             loop.stepped = True
             if self.ahead or not self._session.head_is_loop:
                 if loop.random is not None:
@@ -212,21 +224,25 @@ class RunningLoops:
     def _items(self, loop: Loop, iterator: Iterator[Any], cursor: tuple[Any, ...] | None) -> Iterator[Any]:
         session = self._session
         self.running.append(loop)
+        loop.over_generator = _generator_in(iterator) is not None
         try:
-            if cursor is not None:
+            if cursor is not None and self._is_taking(cursor):
+                iterator = _behind(iterator, loop, cursor)
+            elif cursor is not None:
                 first = self._go_to(loop, iterator, cursor)
                 if first is not _NOTHING:
                     yield first
             while True:
                 if session.stepped:
                     session.before_item(loop, sys._getframe(1))
+                loop.is_taking = True
                 try:
                     item = next(iterator)
                 except StopIteration:
                     break
                 loop.take()
                 if self.batch_was_taken:
-                    loop.over_loader, self.batch_was_taken = True, False
+                    self._note_batch(loop)
                 if type(item) in PLAIN_TYPES:
                     loop.item = item
                 if session.batch_is_due:
@@ -238,6 +254,17 @@ class RunningLoops:
             session.cannot_put_back(error)
         finally:
             self.running.remove(loop)
+
+    def _is_taking(self, cursor: tuple[Any, ...]) -> bool:
+        """Whether the loop that is to be reached next is in the generator that makes the items of this one."""
+        return bool(self.ahead) and cursor[6]
+
+    def _note_batch(self, loop: Loop) -> None:
+        """A data loader has given a batch to this loop, or to the generator from which this loop takes its items."""
+        if self._giver is None or not self._giver.stepped:
+            loop.over_loader = True
+        self._giver = loop if loop.over_loader and loop.gives_items else None
+        self.batch_was_taken = self._giver is not None
 
     def _reach(
         self, line: int, frame: FrameType, began_with: Any, last_line: int = 0
@@ -273,7 +300,7 @@ class RunningLoops:
     @passed_over_by_warnings
     def _go_to(self, loop: Loop, iterator: Iterator[Any], cursor: tuple[Any, ...]) -> Any:
         """Pass over what was done. Returns the item at which the loop is, or _NOTHING if the next one is to be taken."""
-        _, _, taken, item, _, random = cursor
+        _, _, taken, item, _, random, _ = cursor
         is_head = not self.ahead and self._session.head_is_loop
         loop.taken, loop.item, loop.random = taken, item, random
         loop.stepped = True
@@ -303,10 +330,26 @@ class RunningLoops:
         return last
 
 
+def _began_with(source: Iterable[Any]) -> Any:
+    """Where a range or an enumerate begins, as plain values; None: it is neither."""
+    if type(source) is range:
+        return source.start, source.stop, source.step
+    if type(source) is enumerate:
+        return _parts_of(source)[1]
+    return None
+
+
+def _beginning_with(began_with: Any, source: Iterable[Any]) -> Iterable[Any]:
+    """A range or an enumerate that begins as another one did. `source`: as the script has made it."""
+    if type(began_with) is tuple:
+        return range(*began_with)
+    return enumerate(_parts_of(source)[0], began_with) if type(source) is enumerate else source
+
+
 def _require_other_ranks_do_not_matter(loop: Loop, source: Iterable[Any], cursor: tuple[Any, ...]) -> None:
     """Raises:  CannotPutBack: with another number of ranks the loop has other items than the rest of the data"""
     where = f"{loop.place[0]}:{loop.place[2]}"
-    if cursor[4] is not None and cursor[4] != loop.began_with:
+    if type(cursor[4]) is tuple and cursor[4] != loop.began_with:
         raise CannotPutBack(
             f"{where}: with another number of ranks the loop is over {source!r}, and was over {range(*cursor[4])!r}"
         )
@@ -314,6 +357,29 @@ def _require_other_ranks_do_not_matter(loop: Loop, source: Iterable[Any], cursor
         raise CannotPutBack(
             f"{where}: with another number of ranks {type(source).__name__} may end before the data does"
         )
+
+
+def _generator_in(iterator: Any) -> Any:
+    """The generator that makes the items of an iterator, if each of them is one of its own; None: there is none."""
+    if type(iterator) is enumerate:
+        iterator = _parts_of(iterator)[0]
+    return iterator if type(iterator) is GeneratorType else None
+
+
+def _behind(iterator: Any, loop: Loop, cursor: tuple[Any, ...]) -> Iterator[Any]:
+    """An iterator over a generator that has made no item yet, and that goes on after those that were taken."""
+    _, _, loop.taken, loop.item, _, loop.random, _ = cursor
+    loop.stepped = True
+    generator: Iterator[Any] | None = _generator_in(iterator)
+    if generator is None:
+        raise CannotPutBack(f"{loop.place[0]}:{loop.place[2]}: the loop is over {type(iterator).__name__} now")
+    return enumerate(generator, _parts_of(iterator)[1] + loop.taken) if type(iterator) is enumerate else generator
+
+
+def _parts_of(iterator: Any) -> tuple[Any, int]:
+    """What an enumerate counts, and its next number."""
+    source, number = iterator.__reduce__()[1]
+    return source, number
 
 
 def _frames_by_id(frame: FrameType | None) -> dict[int, FrameType]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .descriptors import name_of
 from .shared_memory import Placed
 
 Value = Any
@@ -145,9 +146,21 @@ class Capture:
 
 
 class Restore:
-    """Puts nodes back. The caller copies the tensors afterwards, all at once."""
+    """Puts nodes back. The caller copies the tensors afterwards, all at once, and then has the states loaded."""
 
-    __slots__ = ("_kinds", "_made", "_taken", "context", "copies", "nodes", "place", "placed", "sharded")
+    __slots__ = (
+        "_kinds",
+        "_made",
+        "_taken",
+        "context",
+        "copies",
+        "nodes",
+        "open_files",
+        "place",
+        "placed",
+        "sharded",
+        "states",
+    )
 
     def __init__(self, nodes: list[Node | None], context: Any) -> None:
         self.nodes = nodes
@@ -159,6 +172,10 @@ class Restore:
         self.sharded: list[tuple[Any, int | None]] = []
         # Where each of these tensors was in its memory.
         self.placed: list[Placed] = []
+        # Number -> path of the files that were open where the state was kept.
+        self.open_files: dict[int, str] = {}
+        # (object of a library, its state_dict)
+        self.states: list[tuple[Any, Any]] = []
         self._made: dict[int, Any] = {}
         # By id, every object that a node has become. They are held, so that an id stays theirs.
         self._taken: dict[int, Any] = {}
@@ -172,7 +189,7 @@ class Restore:
         if type(value) is not tuple:
             if type(value) is Unchanged:
                 return value.value if live is MISSING else live
-            return value
+            return live if self._is_same_open_file(value, live) else value
         number = value[0] if value else -1
         if number in self._made:
             return self._made[number]
@@ -187,9 +204,20 @@ class Restore:
         self.bind(number, made)
         return made
 
+    def _is_same_open_file(self, value: Value, live: Any) -> bool:
+        """Whether a number was that of an open file, and the number in its place is that of the same file."""
+        if type(value) is not int or type(live) is not int or value not in self.open_files:
+            return False
+        return name_of(live) == self.open_files[value]
+
     def copy_of(self, value: Value) -> int | None:
         """The number of a tensor's copy; None: it has none. `value`: that stands for the tensor."""
         return _copy_of(self.nodes, value)
+
+    def load_states(self) -> None:
+        """Give each object of a library its state_dict. It may clone the tensors, so these must have their values."""
+        for thing, state in self.states:
+            thing.load_state_dict(state)
 
     def made(self) -> list[Any]:
         """What has been put back so far."""

@@ -52,6 +52,7 @@ EXIT_CODE = 205
 _TRIED_PYTHONS = ((3, 11), (3, 13))
 # Of an older torch nobody knows what the functions do that are replaced here.
 _OLDEST_TORCH = (2, 4)
+_NOT_YET = object()
 
 
 class ResumeSession:
@@ -83,6 +84,8 @@ class ResumeSession:
         self._steps_without_head = 0
         # Heads in a row that were inside a loop over a data loader.
         self._heads_in_batches = 0
+        # The outermost loop around the last kept or restored state; None: no loop was around it.
+        self._outermost: object = _NOT_YET
         self._slot = 0
         self._expected_batch: int | None = None
         self._plan: dict[str, Any] | None = None
@@ -133,7 +136,7 @@ class ResumeSession:
             self.buckets.expect(self._plan["buckets"], self._plan["exchanges"])
             if self._is_new_rank:
                 # Its files would be those of the other rank.
-                self.files.expect(([], []))
+                self.files.expect(([], [], []))
                 random_state.begin_for_rank(self._plan["began"], self._rank)
             else:
                 self.files.expect(self._plan["files"])
@@ -273,8 +276,12 @@ class ResumeSession:
 
     def _keep(self, frame: FrameType, is_loop: bool) -> None:
         chain = self.loops.around(frame)
+        _require_items_can_be_passed_over(chain)
         if self._is_in_a_batch(chain):
             return
+        outermost = _outermost(chain)
+        self.context.is_beginning = outermost is not self._outermost
+        self._outermost = outermost
         capture = Capture(self.context)
         kept_frames, modules = self._captured(capture, frame)
         others = [[capture.value(one) for one in self._unnamed(kind, capture)] for kind in self._known_objects()]
@@ -364,16 +371,19 @@ class ResumeSession:
         ]
 
     def _gradients(self, capture: Capture) -> list[Any]:
-        """For each parameter among the tensors: its number, and the number of its gradient or None. Without one it is not listed."""
+        """For each parameter among the tensors: its number, and the number of its gradient or None. Without one it is not listed.
+
+        One that is frozen may have a gradient of before: an optimizer goes on to step with it, by its momentum.
+        """
         parameters = [
             (number, tensor.grad)
             for number, tensor in enumerate(capture.tensors)
-            if tensor.requires_grad and tensor.is_leaf and tensor.grad is not None
+            if tensor.is_leaf and tensor.grad is not None
         ]
         parameters += [
             (number, local(tensor.grad))
             for number, tensor in capture.sharded
-            if number is not None and tensor.requires_grad and tensor.is_leaf and tensor.grad is not None
+            if number is not None and tensor.is_leaf and tensor.grad is not None
         ]
         if self._gradients_matter is False:
             return [(number, None) for number, _ in parameters]
@@ -453,6 +463,7 @@ class ResumeSession:
         self._require_same_sources(plan)
         torch = sys.modules["torch"]
         restore = Restore(plan["nodes"], self.context)
+        restore.open_files = self.files.open_before
         stack = [one for one in frames.users_frames(frame) if one.f_code.co_name != "<module>"]
         if [frames.name_of(one) for one in stack] != [name for name, _ in plan["frames"]]:
             raise CannotPutBack("the loop is reached through other functions than before")
@@ -484,12 +495,15 @@ class ResumeSession:
             owners = {number: tensor for tensor, number in restore.copies}
             owners |= {number: tensor for tensor, number in restore.sharded if number is not None}
             self._put_gradients(plan["gradients"], owners, copies)
+        restore.load_states()
         for one, variables in found:
             frames.set_variables(one, variables)
         for space, variables in spaces:
             space.update(variables)
         self.loaders.put_back()
         self.files.put_back()
+        # What it finds from now on was put back or is made in the loop.
+        self._outermost = _outermost(self.loops.around(frame))
         self._slot = slot.number
         if self._ranks_then is None:
             self._expected_batch = slot.batch_crc
@@ -533,7 +547,7 @@ class ResumeSession:
         torch = sys.modules["torch"]
         with_gradient = dict(kept)
         for number, tensor in tensors.items():
-            if not (tensor.is_leaf and tensor.requires_grad):
+            if not tensor.is_leaf:
                 continue
             if number not in with_gradient:
                 tensor.grad = None
@@ -594,9 +608,20 @@ class ResumeSession:
             this_rank.note_failure(error, "resume")
 
 
+def _outermost(chain: list[Loop]) -> Loop | None:
+    return chain[0] if chain else None
+
+
 def _sources() -> dict[str, int]:
     """Checksums of the user's files that this process has compiled."""
     return {portable(path): source for path, source in compiled.items()}
+
+
+def _require_items_can_be_passed_over(chain: list[Loop]) -> None:
+    """Raises:  CannotKeep: a loop waits for an item that the training makes, and reads it from something other than a generator"""
+    for loop in chain[:-1]:
+        if loop.is_taking and not loop.over_generator:
+            raise CannotKeep(f"the training loop makes the items of another loop ({loop.place[0]}:{loop.place[2]})")
 
 
 def _without_a_loop(frame: FrameType) -> str:

@@ -80,8 +80,14 @@ class StateSlots:
         return self._views(found, described)[0]
 
     def forget(self) -> None:
-        """Keep nothing more."""
-        self.header.cells[_STEP] = self.header.cells[_STEP + 1] = 0
+        """Keep nothing more, and give the memory back to the script."""
+        cells = self.header.cells
+        for slot in self._slots:
+            cells[_STEP + slot.number] = 0
+            cells[_WRITES + slot.number] += 1
+            if slot.memory is not None:
+                # The pages go and the map stays: another thread may be writing.
+                slot.memory.madvise(mmap.MADV_REMOVE)
 
     def _lay_out(self, slot: _Slot, described: Described, plain_bytes: int) -> None:
         tensor_bytes = layout(described)[1]

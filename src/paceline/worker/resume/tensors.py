@@ -1,5 +1,6 @@
 """Kinds of tensors and of numpy arrays. Their bytes are copied beside the plain values, all at once."""
 
+import ctypes
 import importlib
 import math
 import sys
@@ -10,7 +11,8 @@ from typing import Any
 from .object_graph import MISSING, CannotKeep, CannotPutBack, Capture, ObjectKind, Restore
 from .shared_memory import Placed
 
-# A larger tensor that belongs to no model or optimizer, and that nothing has written to, is left as the script makes it again.
+# A larger tensor that belongs to no model or optimizer, was made in front of the training loop, and that nothing has written to, is left
+# as the script makes it again.
 _SMALL_BYTES = 1 << 20
 _SAMPLED = 4096
 
@@ -24,8 +26,8 @@ class TensorKind(ObjectKind):
     def __init__(self) -> None:
         # Id -> the tensor, and what never changes of it.
         self._known: dict[int, tuple[weakref.ref[Any], tuple[Any, ...]]] = {}
-        # Id -> the tensor, and its version when it was first seen.
-        self._large: dict[int, tuple[weakref.ref[Any], int, int]] = {}
+        # Id -> the tensor, its version and its checksum when it was first seen. None: the script does not make it again.
+        self._large: dict[int, tuple[weakref.ref[Any], int, int | None]] = {}
 
     def keep(self, capture: Capture, thing: Any) -> Any:
         known = self._known.get(id(thing))
@@ -33,7 +35,7 @@ class TensorKind(ObjectKind):
             known = self._known[id(thing)] = (weakref.ref(thing), _described(thing, capture.place))
         described = known[1]
         if described[-1] > _SMALL_BYTES and not capture.context.in_training_objects and thing.grad_fn is None:
-            checksum = self._unchanged(thing)
+            checksum = self._unchanged(thing, capture.context.is_beginning)
             if checksum is not None:
                 return [None, checksum, *described[:-1], thing.requires_grad, 0, 0]
         copy = capture.copied(thing, described[0], described[1])
@@ -45,8 +47,13 @@ class TensorKind(ObjectKind):
         copy, checksum, dtype, shape, stride, device, is_parameter, requires_grad, storage, start = payload
         fits = live is not MISSING and _is_tensor(live) and _fits(live, dtype, shape, device, is_parameter)
         if copy is None:
-            if not fits or _checksum(live) != checksum:
+            if live is MISSING:
+                raise CannotPutBack(
+                    f"the script has not made the tensor `{restore.place}` again in front of its training loop"
+                )
+            if not fits or sampled_checksum(live) != checksum:
                 raise CannotPutBack(f"the script has made the tensor `{restore.place}` with other values than before")
+            self._large[id(live)] = (weakref.ref(live), live._version, checksum)
             return live
         # A tensor of a graph would keep the graph's old values for a backward pass.
         if not fits or live.grad_fn is not None:
@@ -57,18 +64,23 @@ class TensorKind(ObjectKind):
         restore.placed.append(Placed(live, storage, start))
         return live
 
-    def _unchanged(self, thing: Any) -> int | None:
-        """The checksum of a large tensor that has not been written to; None: it has been, or nobody can tell."""
+    def _unchanged(self, thing: Any, is_beginning: bool) -> int | None:
+        """The checksum of a large tensor of the script's beginning that has not been written to; None: it has been, or nobody can tell."""
         known = self._large.get(id(thing))
         if known is None or known[0]() is not thing:
             try:
-                known = self._large[id(thing)] = (weakref.ref(thing), thing._version, _checksum(thing))
+                # What the loop has made, the script does not make again in front of a later loop either.
+                first = sampled_checksum(thing) if is_beginning else None
+                known = self._large[id(thing)] = (weakref.ref(thing), thing._version, first)
             except RuntimeError:
                 # A tensor made in inference mode has no version.
                 return None
             # What was written to it before this may have been written by the first iteration.
             return known[2] if thing._version == 0 else None
-        return known[2] if thing._version == known[1] else None
+        if known[2] is None or thing._version != known[1]:
+            return None
+        # What writes through `data` leaves the version as it is.
+        return known[2] if sampled_checksum(thing) == known[2] else None
 
 
 class ArrayKind(ObjectKind):
@@ -131,6 +143,27 @@ def dtype_of(tensor: Any) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
+def is_dense(thing: Any) -> bool:
+    """Whether this is a tensor of torch's own class that has its values here."""
+    torch = sys.modules["torch"]
+    return (
+        type(thing) is torch.Tensor
+        and thing.layout == torch.strided
+        and not thing.is_quantized
+        and thing.device.type != "meta"
+    )
+
+
+def sampled_checksum(tensor: Any) -> int:
+    """A checksum of a sample of the values of a dense tensor."""
+    torch = sys.modules["torch"]
+    flat = tensor.detach().reshape(-1)
+    if flat.numel() > _SAMPLED:
+        flat = flat[:: flat.numel() // _SAMPLED]
+    raw = flat.contiguous().cpu().view(torch.uint8)
+    return zlib.crc32(ctypes.string_at(raw.data_ptr(), raw.numel()), tensor.numel())
+
+
 def _described(tensor: Any, place: str) -> tuple[Any, ...]:
     torch = sys.modules["torch"]
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.nn.Parameter)):
@@ -166,13 +199,3 @@ def _new(dtype: str, shape: tuple[int, ...], stride: tuple[int, ...] | None, dev
     with torch.inference_mode(False), torch.no_grad():
         made = torch.empty(shape, **options) if stride is None else torch.empty_strided(shape, stride, **options)
         return torch.nn.Parameter(made, requires_grad=False) if is_parameter else made
-
-
-def _checksum(tensor: Any) -> int:
-    """A checksum of a sample of the values."""
-    torch = sys.modules["torch"]
-    flat = tensor.detach().reshape(-1)
-    if flat.numel() > _SAMPLED:
-        flat = flat[:: flat.numel() // _SAMPLED]
-    raw = flat.contiguous().cpu().view(torch.uint8)
-    return zlib.crc32(bytes(raw.tolist()), tensor.numel())

@@ -1,5 +1,6 @@
 """Kinds of models, optimizers, schedulers, data loaders and generators of random numbers."""
 
+import collections
 import importlib
 import random
 import sys
@@ -31,6 +32,9 @@ _NOT_KEPT_OF_OTHERS = {
     "torch.utils.data.sampler": frozenset({"data_source"}),
     "torch.utils.data.distributed": frozenset({"dataset"}),
 }
+
+# What a metric of a library collects its values in.
+_CONTAINERS = (list, dict, set, collections.deque)
 
 
 class ModuleKind(ObjectKind):
@@ -313,10 +317,18 @@ def _put_attributes(restore: Restore, live: Any, kept: dict[str, Value]) -> None
 
 
 def plain_attributes(capture: Capture, attributes: dict[str, Any]) -> dict[str, Value]:
-    """Of an object of a library: the attributes that are plain values or tensors. The others are as its constructor makes them."""
-    torch = sys.modules["torch"]
+    """Of an object of a library: the attributes that are values or hold only such. The others are as its constructor makes them."""
     return {
         name: capture.value(value)
         for name, value in attributes.items()
-        if type(value) in PLAIN_TYPES or isinstance(value, torch.Tensor)
+        if _is_value(value) or (type(value) in _CONTAINERS and all(_is_value(one) for one in _items(value)))
     }
+
+
+def _is_value(value: Any) -> bool:
+    torch = sys.modules["torch"]
+    return type(value) in PLAIN_TYPES or (isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter))
+
+
+def _items(container: Any) -> Any:
+    return container.values() if isinstance(container, dict) else container
