@@ -26,6 +26,7 @@ REFUSED = {
     "logs": ["r-zzzzzz"],
     "top": ["r-zzzzzz"],
     "why": ["r-zzzzzz"],
+    "report": ["r-zzzzzz"],
     "stack": ["r-zzzzzz"],
     "stop": ["r-zzzzzz"],
     "sagemaker-local": ["--port", "some"],
@@ -82,7 +83,7 @@ OTHER_SENTENCES = {
     "zones": "the zones of the job's hosts: run makes them, plan counts them",
 }
 # torchrun and nccl-tests chose these letters.
-LETTERS = {"m", "r", "t", "f", "n"}
+LETTERS = {"m", "r", "t", "f", "n", "o"}
 
 
 def rows():
@@ -244,8 +245,25 @@ def test_a_beginning_of_several_options_is_refused_with_their_names(argv, code, 
 
 
 def test_dir_has_one_meaning_and_run_dir_another():
-    assert {verb for verb, row in by_name()["dir"].items() if not row.hidden} == {"logs", "top", "why", "stack"}
-    assert set(by_name()["run-dir"]) == {"run", "ps", "prune", "logs", "top", "why", "stack", "stop", "resume"}
+    assert {verb for verb, row in by_name()["dir"].items() if not row.hidden} == {
+        "logs",
+        "top",
+        "why",
+        "report",
+        "stack",
+    }
+    assert set(by_name()["run-dir"]) == {
+        "run",
+        "ps",
+        "prune",
+        "logs",
+        "top",
+        "why",
+        "report",
+        "stack",
+        "stop",
+        "resume",
+    }
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from paceline.cli.plan.options import parse_plan
 from paceline.cli.plan.question import question_of
 from paceline.cli.programs.schema_keys import BEFORE, SCHEMAS, keys_of
 from paceline.contract.tree import Tree, write_config
-from paceline.diagnosis.case import Estimate, HeldUp, RankTiming, StepTiming, to_plain
+from paceline.diagnosis.case import Case, Estimate, Forecast, HeldUp, RankTiming, StepTiming, to_plain
 from paceline.diagnosis.snapshots import Child, Frame, RankSnapshot, Socket, ThreadStack
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.emulate.network import Delivered, DeliveredPath, Network, network_events
@@ -65,9 +65,11 @@ from paceline.planner.workload import Assumption, Measurement, OperationCounts, 
 from paceline.probes.gpus import Gpu
 from paceline.recording.baselines import write_results
 from paceline.recording.exported_state import ExportedState
+from paceline.recording.log_tails import LogEnd
 from paceline.recording.prune import OldRun
 from paceline.recording.runs import index_folder, register, write_run
 from paceline.recording.saved_state import JobFacts, Manifest, SavedFile, SavedRank, manifest_text
+from paceline.recording.step_columns import StepColumns, TimeAxis
 from paceline.rules import pages
 from paceline.rules.resumable import LookedAtLoop, ResumeLook
 from paceline.sagemaker_local.records import JobRecord
@@ -95,6 +97,7 @@ from paceline.views import top as top_view
 from paceline.views.host_load import HostUsage, RunLoad
 from paceline.views.pace import Pace, RankPace
 from paceline.views.rehearse import rehearsal_json
+from paceline.views.report import facts as report
 from paceline.worker.link_probe import curve_document
 
 DATA = Path(__file__).parent / "data"
@@ -290,6 +293,7 @@ DOCUMENTS = {
     ),
     "accelerators": lambda: instances.accelerators_facts([MACHINE.accelerator]),
     "prune": lambda: prune_view.prune_facts([filled(OldRun)], dry_run=True),
+    "page": lambda: page_facts_of_a_run(),
     "ps": lambda: ps_view.ps_facts([ps_view.ListedRun(RUN, (RANK,), "slurm")]),
     "rehearsal": lambda: rehearsal_json(REHEARSAL, [PREDICTION], "rehearsal.json"),
     "request": lambda: submit_view.request_facts("r-1", "slurm", {"argv": ["sbatch"]}, {"script": "text"}),
@@ -323,6 +327,37 @@ RETIRED = {
     "because", "communication_exposed_fraction", "communication_exposed_seconds", "data_fraction", "data_seconds", "instance",
     "lasts", "looks", "run", "since", "step_ms", "terms_ms", "times_median", "throughput_per_second", "why",
 }  # fmt: skip
+
+
+def page_facts_of_a_run():
+    timing = StepTiming(
+        window_seconds=1e-9,
+        from_step=1,
+        to_step=2,
+        step_seconds=0.2,
+        ranks=(RankTiming(rank=0, host="algo-1", steps=2, step_seconds=0.2, late_seconds=0.1),),
+        at_ns=2,
+    )
+    events = (
+        *EVENTS,
+        {"t_ns": 2, "event": "tempo", "attempt": 0, "tempo": to_plain(timing)},
+        {"t_ns": 2, "event": "notice", "text": "told"},
+    )
+    sample = {"t_ns": 3, "cpu": {"busy_fraction": 0.5}, "memory": {"used_bytes": 1, "total_bytes": 2}}
+    return report.page_facts(
+        report.Recorded(
+            evidence=dataclasses.replace(EVIDENCE, events=events, telemetry={"algo-1": (sample,)}),
+            case=Case(run=RUN, now_ns=4, lasts=True, forecast=filled(Forecast), looks={0: SNAPSHOT}),
+            diagnosis=Diagnosis(findings=(FINDING,), not_judged=("S01",)),
+            pace=filled(Pace, ranks=(filled(RankPace),)),
+            loads=[RunLoad(now=USAGE, mean=USAGE, peak=USAGE)],
+            axis=TimeAxis(1, 5, 2),
+            steps=[StepColumns("algo-1", 0, 0, [0, 2], [0, 8], [0, 5])],
+            logs=[filled(LogEnd)],
+            not_shown=["the output of rank 7"],
+            now_ns=4,
+        )
+    )
 
 
 @cache

@@ -1,8 +1,9 @@
-"""The last lines of each rank's stderr, for a diagnosis."""
+"""The last lines of what each rank wrote: of its stderr for a diagnosis, of all of it for a page."""
 
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.recording.layout import RunDirectory
@@ -35,8 +36,74 @@ def stderr_tails(
     return tails, tuple(complaints)
 
 
+def _as_shown(text: str) -> str:
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+
+
 def _end_of(path: Path, tail_bytes: int) -> str:
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(size - tail_bytes, 0))
         return file.read().decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnd:
+    """The end of what a rank wrote."""
+
+    rank: int
+    """Global rank."""
+    host: str
+    """Its host."""
+    attempt: int
+    """The attempt, counted from 0."""
+    stream: str
+    """"out" or "err"."""
+    text: str
+    """The last lines."""
+    left_out_bytes: int
+    """Bytes before them."""
+
+
+def log_ends(
+    directories: Sequence[RunDirectory], attempt: int, first: Collection[int], *, most_bytes: int, stream_bytes: int
+) -> tuple[list[LogEnd], list[str]]:
+    """The ends of the ranks' output in one attempt, those of the ranks in `first` first, and texts about what is not there.
+
+    `most_bytes`: of all of them together; `stream_bytes`: of one.
+    """
+    choice = LogChoice(attempt=attempt)
+    files = sorted(
+        log_files(directories, choice), key=lambda file: (file.name.rank not in first, file.name.stream == "out")
+    )
+    found, complaints, left = [], [], most_bytes
+    for place, file in enumerate(files):
+        name = file.name
+        try:
+            size = file.path.stat().st_size
+            taken = min(size, stream_bytes)
+            if taken > left:
+                complaints.append(f"the output of {len(files) - place} more logs: paceline logs prints them")
+                break
+            text = _end_of(file.path, taken) if taken else ""
+        except OSError as error:
+            complaints.append(f"std{name.stream} of rank {name.rank} on {name.host}: {error.strerror or error}")
+            continue
+        if text.strip():
+            # The first line may have been cut. A progress bar is shown as a terminal shows it last.
+            text = _as_shown(text.partition("\n")[2] if size > taken else text)
+            left -= taken
+            found.append(
+                LogEnd(
+                    rank=name.rank,
+                    host=name.host,
+                    attempt=name.attempt,
+                    stream=name.stream,
+                    text=text,
+                    left_out_bytes=size - taken,
+                )
+            )
+    complaints += [
+        f"the output of {one.host}: paceline logs prints what it streamed" for one in streamed_logs(directories, choice)
+    ]
+    return found, complaints

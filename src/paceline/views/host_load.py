@@ -4,8 +4,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from paceline.recording.step_columns import TimeAxis
+
 # Counters grow in bursts, so a rate over a shorter time says nothing.
 _LEAST_NS = 500_000_000
+# Samples are taken every second.
+_MOST_BETWEEN_NS = 3_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +95,31 @@ _MEASURED = tuple(field.name for field in fields(HostUsage) if field.name not in
 def host_loads(hosts: Iterable[str], telemetry: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[HostUsage, ...]:
     """One load per host, in the order given; a host without telemetry has nothing but its name."""
     return tuple(_newest(host, _stamped(telemetry.get(host, ()))) for host in hosts)
+
+
+def usage_in_columns(
+    host: str, lines: Iterable[Mapping[str, Any]], axis: TimeAxis
+) -> dict[str, list[float | None] | list[int | None]]:
+    """How busy a host was in each part of the time, by the names of HostUsage's fields; None: there is no sample.
+
+    A sample counts for the parts since the one before, as long as no sample was left out.
+    """
+    of_column: dict[int, list[Mapping[str, Any]]] = {}
+    for line in _stamped(lines):
+        of_column.setdefault(axis.column(line["t_ns"]), []).append(line)
+    found: dict[str, list[Any]] = {name: [None] * axis.columns for name in _MEASURED}
+    before: Mapping[str, Any] | None = None
+    for column in sorted(of_column):
+        here = of_column[column]
+        usage = _load(host, here[-1], before or here[0])
+        busy = _mean(_section(line, "cpu").get("busy_fraction") for line in here)
+        is_next = before is not None and here[0]["t_ns"] - before["t_ns"] <= _MOST_BETWEEN_NS
+        first = axis.column(before["t_ns"]) + 1 if before is not None and is_next else column
+        for name in _MEASURED:
+            value = busy if name == "cpu_fraction" else getattr(usage, name)
+            found[name][first : column + 1] = [value] * (column + 1 - first)
+        before = here[-1]
+    return found
 
 
 def _stamped(lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -797,6 +797,58 @@ run_id            = paceline.views.submit:Taken
 """,
     ),
     Schema(
+        name="paceline.page/1",
+        where="`paceline report --json`",
+        keys="""
+made_ns                            When the page was made, Unix time in ns.
+identity                           Which run it is.
+identity.run_id
+identity.name
+identity.command
+identity.started_ns
+identity.finished_ns
+identity.paceline_version
+identity.hosts
+identity.ranks_wanted
+identity.directory
+verdict                            Why the run is in trouble.
+verdict.*                          See [paceline.why/2](#pacelinewhy2).
+summary                            The run in figures.
+summary.*                          See [paceline.summary/2](#pacelinesummary2).
+now                                The run at this moment; of a run that has ended, over the whole run.
+now.*                              See [paceline.top/2](#pacelinetop2).
+forecast                           When the job will be done; null: not known.
+forecast.*                         Fields of the event `forecast` of a [recording](recording.md).
+forecast_text                      The same as a sentence.
+restart_lines                      What each restart went on from, in words.
+axis                               The time of the run, in equal parts. A list of values has one for each; null: not known.
+axis.from_ns                       Its begin, Unix time in ns.
+axis.to_ns                         Its end, or now.
+axis.columns                       Number of parts.
+pace                               Duration of a step in each part.
+pace.mean_seconds                  Mean of all ranks.
+pace.longest_seconds               The longest of any rank.
+lateness                           Who keeps the others waiting.
+lateness.rows                      The ranks of the newest attempt; of many ranks, the latest ones.
+lateness.rows[].rank
+lateness.rows[].host
+lateness.rows[].share              How much later than the first rank it came to the collectives, as a share of a step.
+machines                           How busy each host was.
+machines[].host
+machines[].*                       As the fields of a host in `paceline top --json`, a list of values each.
+stacks_text                        Where the ranks were in their code at the last snapshot; null: none was taken.
+told                               What was told while the run lasted.
+told[].t_ns
+told[].event                       The kind of the event.
+told[].text                        The event in words.
+told[].is_marked                   Whether it has a line in the pictures.
+logs                               What the ranks wrote last, those that say most first.
+logs[]                             = paceline.recording.log_tails:LogEnd
+not_judged
+left_out                           What the page leaves out, in words.
+""",
+    ),
+    Schema(
         name="paceline.summary/2",
         where="`paceline run --json` on stderr, `--json-file FILE`",
         page="running.md",

@@ -1,0 +1,72 @@
+"""HTML and SVG as strings. Whatever is not markup is escaped: run names, logs and exceptions are written by anybody."""
+
+import base64
+import hashlib
+import html
+import re
+from importlib.resources import files
+
+# Besides what HTML needs: characters that change how a line is shown, and those that no file may contain.
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff\ufffe\uffff]"
+)
+_CODES = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|[@-Z\\\\^_])")
+_EMPTY = frozenset({"meta", "br", "hr", "line", "rect", "path", "polyline"})
+
+
+class Markup(str):
+    """A string that is HTML already."""
+
+    __slots__ = ()
+
+
+def escaped(text: object) -> Markup:
+    """Text as HTML. Colour codes go, other control characters are shown as symbols."""
+    if isinstance(text, Markup):
+        return text
+    return Markup(html.escape(_CONTROLS.sub(_symbol, _CODES.sub("", str(text)))))
+
+
+def element(tag: str, /, *children: object, **attributes: object) -> Markup:
+    """One element. An attribute that is None or False is left out, True stands alone; a trailing underscore of its name is dropped.
+
+    Holds:   element("p", "a<b", class_="x") == '<p class="x">a&lt;b</p>'
+    """
+    parts = [tag]
+    for key, value in attributes.items():
+        spelled = key.rstrip("_").replace("_", "-")
+        if value is True:
+            parts.append(spelled)
+        elif value is not None and value is not False:
+            parts.append(f'{spelled}="{escaped(value)}"')
+    opened = f"<{' '.join(parts)}>"
+    if tag in _EMPTY and not children:
+        return Markup(opened if tag in ("meta", "br", "hr") else f"{opened}</{tag}>")
+    return Markup(f"{opened}{''.join(map(escaped, children))}</{tag}>")
+
+
+def joined(parts: object) -> Markup:
+    """Pieces of HTML one after the other; text among them is escaped."""
+    return Markup("".join(map(escaped, parts)))  # type: ignore[call-overload]
+
+
+def document(title: str, *body: object) -> str:
+    """A whole page, which loads nothing and runs nothing: its policy allows one style sheet, by its hash."""
+    style = (files("paceline.views.report") / "page.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="referrer", content="no-referrer"),
+        element("title", title),
+        element("style", Markup(style)),
+    )
+    return f"<!doctype html>\n{element('html', head, element('body', *body), lang='en')}\n"
+
+
+def _symbol(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else f"\\u{code:04x}"
