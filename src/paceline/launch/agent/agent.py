@@ -744,8 +744,8 @@ class HostAgent:
             )
             left.unlink(missing_ok=True)
 
-    def _say_idle(self, attempt: int, step_count: int = 0) -> None:
-        """Report that no rank is left. `step_count`: the steps that a rank has made, where what the ranks left is read later."""
+    def _say_idle(self, attempt: int, made_count: int = 0) -> None:
+        """Report that no rank is left. `made_count`: the steps that a rank has made, where what the ranks left is read later."""
         self._idle.set()
         states = self._states
         kept = None if states is None or not self._keeps else states.kept(self._first_rank)
@@ -754,9 +754,8 @@ class HostAgent:
                 self.event(
                     "notice", text=f"the state that rank {rank} has kept of step {step} is damaged and not used (F04)"
                 )
-        if states is not None:
-            step_count = max(step_count, states.step_count())
-        self.uplink(IdleMessage(attempt=attempt, kept=kept, step_count=step_count))
+        step_count = 0 if states is None else states.step_count()
+        self.uplink(IdleMessage(attempt=attempt, kept=kept, step_count=step_count, made_count=made_count))
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine)
