@@ -507,19 +507,20 @@ class HostAgent:
             return
         # A store that has not answered before keeps no job from its end.
         usual_seconds = REMOVED_SECONDS if well else max(1.0, self.job.stop_grace_seconds)
-        answer = await saver.ask("end" if well else "save", FAILING_SECONDS if saver.is_failing else usual_seconds)
+        was_failing = saver.is_failing
+        answer = await saver.ask("end" if well else "save", FAILING_SECONDS if was_failing else usual_seconds)
         if well:
-            self._tell_of_removal(answer)
+            self._tell_of_removal(answer, is_told=was_failing)
         else:
             self._tell_of_last_save(answer)
         self._close_saver(saver)
 
-    def _tell_of_removal(self, answer: SaverAnswer) -> None:
-        if answer.failed and answer.step is not None:
-            text = (
-                f"the job has ended well, and its saved step {answer.step} could not be removed: {answer.failed} (F06)"
-            )
-            self.event("notice", text=text)
+    def _tell_of_removal(self, answer: SaverAnswer, *, is_told: bool) -> None:
+        """`is_told`: a line has said before that the place cannot be reached. If nothing was saved by then, nothing is left there."""
+        if not answer.failed or (answer.step is None and is_told):
+            return
+        step = "what was being saved" if answer.step is None else f"its saved step {answer.step}"
+        self.event("notice", text=f"the job has ended well, and {step} could not be removed: {answer.failed} (F06)")
 
     def _tell_of_last_save(self, answer: SaverAnswer) -> None:
         if answer.failed:
