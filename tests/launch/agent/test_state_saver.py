@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from pathlib import Path
 
 import pytest
 from kept_state import Rank, complete
@@ -63,8 +64,10 @@ def test_the_first_save_is_told_and_each_request_is_answered(tmp_path, rank):
 
 def test_nothing_on_its_command_line_is_what_a_user_kills_agents_by(tmp_path, rank):
     async def play(saver, told):
-        with open(f"/proc/{saver.pid}/cmdline", "rb") as file:
-            _, *arguments = file.read().split(b"\0")
+        # It is empty for a moment while the new program begins.
+        while not (words := Path(f"/proc/{saver.pid}/cmdline").read_bytes()):
+            pass
+        _, *arguments = words.split(b"\0")
         assert b"state-saver" in arguments and not any(b"paceline" in argument for argument in arguments)
 
     with_saver(rank, tmp_path, play)

@@ -507,19 +507,20 @@ class HostAgent:
             return
         # A store that has not answered before keeps no job from its end.
         usual_seconds = REMOVED_SECONDS if well else max(1.0, self.job.stop_grace_seconds)
-        answer = await saver.ask("end" if well else "save", FAILING_SECONDS if saver.is_failing else usual_seconds)
+        was_failing = saver.is_failing
+        answer = await saver.ask("end" if well else "save", FAILING_SECONDS if was_failing else usual_seconds)
         if well:
-            self._tell_of_removal(answer)
+            self._tell_of_removal(answer, is_told=was_failing)
         else:
             self._tell_of_last_save(answer)
         self._close_saver(saver)
 
-    def _tell_of_removal(self, answer: SaverAnswer) -> None:
-        if answer.failed and answer.step is not None:
-            text = (
-                f"the job has ended well, and its saved step {answer.step} could not be removed: {answer.failed} (F06)"
-            )
-            self.event("notice", text=text)
+    def _tell_of_removal(self, answer: SaverAnswer, *, is_told: bool) -> None:
+        """`is_told`: a line has said before that the place cannot be reached. If nothing was saved by then, nothing is left there."""
+        if not answer.failed or (answer.step is None and is_told):
+            return
+        step = "what was being saved" if answer.step is None else f"its saved step {answer.step}"
+        self.event("notice", text=f"the job has ended well, and {step} could not be removed: {answer.failed} (F06)")
 
     def _tell_of_last_save(self, answer: SaverAnswer) -> None:
         if answer.failed:
@@ -744,8 +745,8 @@ class HostAgent:
             )
             left.unlink(missing_ok=True)
 
-    def _say_idle(self, attempt: int, step_count: int = 0) -> None:
-        """Report that no rank is left. `step_count`: the steps that a rank has made, where what the ranks left is read later."""
+    def _say_idle(self, attempt: int, made_count: int = 0) -> None:
+        """Report that no rank is left. `made_count`: the steps that a rank has made, where what the ranks left is read later."""
         self._idle.set()
         states = self._states
         kept = None if states is None or not self._keeps else states.kept(self._first_rank)
@@ -754,9 +755,8 @@ class HostAgent:
                 self.event(
                     "notice", text=f"the state that rank {rank} has kept of step {step} is damaged and not used (F04)"
                 )
-        if states is not None:
-            step_count = max(step_count, states.step_count())
-        self.uplink(IdleMessage(attempt=attempt, kept=kept, step_count=step_count))
+        step_count = 0 if states is None else states.step_count()
+        self.uplink(IdleMessage(attempt=attempt, kept=kept, step_count=step_count, made_count=made_count))
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine)

@@ -328,7 +328,7 @@ class Coordinator:
         self._spawn(self._conclude(case, frozenset(self.detective.exits), resumed=resume is not None))
         with self._without_harm():
             resume_step = None if resume is None else resume.step
-            self.restarts.ended(self.progress, action.attempt - 1, resume_step, action.step_count)
+            self.restarts.ended(self.progress, action.attempt - 1, resume_step, action.made_count)
         self.record("attempt_ended", attempt=action.attempt - 1, reason=action.reason)
         self._status(Status.IN_PROGRESS, SecondaryStatus.RESTARTING)
         self.record(
@@ -421,7 +421,8 @@ class Coordinator:
                 self.feed(job_state.RankExited(_now(), exit, message.resumable, message.out_of_memory))
             case IdleMessage():
                 kept = None if message.kept is None else {rank: tuple(steps) for rank, steps in message.kept.items()}
-                self.feed(job_state.HostFinished(_now(), host, message.attempt, kept, message.step_count))
+                counts = message.step_count, message.made_count
+                self.feed(job_state.HostFinished(_now(), host, message.attempt, kept, *counts))
             case ResumedMessage():
                 self.resumes.take(host, message)
             case ReadyMessage():

@@ -62,15 +62,15 @@ class RestartMonitor:
         if sum(self._stepped.values()) >= world_size:
             self._tell(_ranks(progress, attempt))
 
-    def ended(self, progress: Progress, attempt: int, resume_step: int | None = None, step_count: int = 0) -> None:
+    def ended(self, progress: Progress, attempt: int, resume_step: int | None = None, made_count: int = 0) -> None:
         """The attempt is over. What is known by now is recorded. `resume_step`: the kept step at which the next one goes on.
 
-        `step_count`: the steps that a rank is known to have made, where the newest progress may be older.
+        `made_count`: the steps that a rank is known to have made in it, where the newest progress may be older.
         """
         ranks = _ranks(progress, attempt)
         if self._before and not self._told:
             self._tell(ranks)
-        self._resumed += [_further(rank, self._kept_steps, step_count) for rank in ranks]
+        self._resumed += [_further(rank, self._kept_steps, made_count) for rank in ranks]
         self._kept_steps = resume_step or 0
         # The event of the resume says what it cost.
         self._told = resume_step is not None
@@ -88,11 +88,11 @@ class RestartMonitor:
 
 
 def _further(rank: RankRecord, steps: int, at_least: int) -> RankRecord:
-    """The record of a rank that went on after this many steps, and came to a step of at least this number."""
+    """The record of a rank that went on after this many steps, and made at least so many."""
     made, saved = rank.step_count, rank.saved_steps
     return replace(
         rank,
-        step_count=None if made is None else max(made + steps, at_least),
+        step_count=None if made is None else max(made, at_least) + steps,
         saved_steps=saved + steps if saved else saved,
     )
 

@@ -256,7 +256,9 @@ class IdleMessage(msgspec.Struct, tag="idle", kw_only=True, frozen=True):
     kept: KeptSteps | None = None
     """Rank -> the steps whose state this host keeps; None: the host keeps no state, or one of its ranks has refused."""
     step_count: StepCount = 0
-    """The greatest number of steps that a rank of this host has made, as far as it is known; those before a resume are counted."""
+    """The greatest number of steps that a rank of this host has made, as far as the host keeps state."""
+    made_count: StepCount = 0
+    """The same as the ranks themselves have counted in this attempt; 0: it is not known yet."""
 
 
 class ResumedMessage(msgspec.Struct, tag="resumed", kw_only=True, frozen=True):

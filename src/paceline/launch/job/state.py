@@ -41,7 +41,7 @@ MOST_RESUMES_AFTER_MEMORY = 1
 # The fields with which every attempt begins, independent of the previous attempt.
 _FRESH: dict[str, Any] = {
     "exits": (), "idle": frozenset(), "ready": frozenset(), "lost": None, "hung": None, "hung_ranks": (), "killed": frozenset(),
-    "out_of_memory": frozenset(), "killing": False, "kept": {}, "step_count": 0,
+    "out_of_memory": frozenset(), "killing": False, "kept": {}, "step_count": 0, "made_count": 0,
 }  # fmt: skip
 
 
@@ -135,7 +135,9 @@ class HostFinished:
     kept: Mapping[int, tuple[int, ...]] | None = None
     """Rank -> the steps whose state the host keeps; None: it keeps none."""
     step_count: int = 0
-    """The greatest number of steps that a rank of the host has made."""
+    """The greatest number of steps that a rank of the host has made, as far as it keeps state."""
+    made_count: int = 0
+    """The same as the ranks themselves have counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +275,8 @@ class ReportRestart:
     """Why the previous attempt ended, for people."""
     resume: Resume | None = None
     """What the next attempt goes on from; None: its ranks begin at the start of the script."""
-    step_count: int = 0
-    """The greatest number of steps that a rank is known to have made, those before a resume included."""
+    made_count: int = 0
+    """The greatest number of steps that a rank is known to have made in the attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +341,9 @@ class JobState:
     kept: Mapping[str, Mapping[int, tuple[int, ...]] | None] = field(default_factory=dict)
     """Idle host -> rank -> the steps whose state it keeps; None: it keeps none."""
     step_count: int = 0
-    """The greatest number of steps that a rank of an idle host has made."""
+    """The greatest number of steps that a rank of an idle host has made, as far as it keeps state."""
+    made_count: int = 0
+    """The same as the ranks themselves have counted."""
     resume: Resume | None = None
     """What the current attempt goes on from, or the next one while the job waits; None: the start of the script."""
     resume_placements: tuple[Placement, ...] = ()
@@ -518,6 +522,7 @@ def _host_idle(state: JobState, event: HostFinished) -> tuple[JobState, tuple[Ac
         idle=state.idle | {event.host},
         kept={**state.kept, event.host: event.kept},
         step_count=max(state.step_count, event.step_count),
+        made_count=max(state.made_count, event.made_count),
     )
     return _when_all_idle(state, event.at)
 
@@ -657,7 +662,7 @@ def _restart(
         waiting_since=at,
         next_notice=at + FIRST_NOTICE_SECONDS,
     )
-    said = ReportRestart(state.attempt, state.restarts_left, reason, resume, state.step_count)
+    said = ReportRestart(state.attempt, state.restarts_left, reason, resume, state.made_count)
     state, actions = _advance(state, at)
     return state, (said, *actions)
 
