@@ -13,12 +13,13 @@ class Tree(HTMLParser):
 
     def __init__(self, page):
         super().__init__(convert_charrefs=True)
-        self.elements, self.texts = [], []
+        self.elements, self.attributes, self.texts = [], [], []
         self.feed(page)
         self.close()
 
     def handle_starttag(self, tag, attributes):
         self.elements.append((tag, tuple(name for name, _ in attributes)))
+        self.attributes.append((tag, tuple(attributes)))
 
     def handle_comment(self, data):
         self.elements.append(("comment", ()))

@@ -1,6 +1,7 @@
 """Pictures as SVG: values in, string out. Colours are classes of the page's style sheet; no element has a style of its own."""
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 
 from paceline.views.report.markup import Markup, element
 
@@ -9,6 +10,9 @@ WIDTH = 1000.0
 _LEAST_SHARE = 0.002
 _LEFT = 70.0
 _ROW_HEIGHT = 14.0
+# A cell has one of so many shades. If no value is large, none is as dark as a large one.
+_LEVELS = 12
+_LEAST_DARKEST = 0.3
 Values = Sequence[float | None]
 
 
@@ -50,27 +54,42 @@ def curves(
 
 
 def rows(title: str, named: Sequence[tuple[str, Values]]) -> Markup:
-    """One row of cells for each rank. A value from 0 to 1 is how dark its cell is; None: nothing is known, and the cell is empty."""
+    """One row of cells for each rank: the larger a value, the darker its cell. None: nothing is known, and the cell is empty.
+
+    Cells of one row that look alike are one element, so that many ranks make no large file.
+    """
+    darkest = max(
+        _LEAST_DARKEST, max((value for _, values in named for value in values if value is not None), default=0.0)
+    )
     drawn = []
     for number, (name, values) in enumerate(named):
         y = number * _ROW_HEIGHT
-        width = (WIDTH - _LEFT) / max(len(values), 1)
-        drawn.append(element("text", name, x=_LEFT - 6, y=_short(y + 10), text_anchor="end"))
-        drawn.append(element("rect", class_="empty", x=_LEFT, y=_short(y), width=WIDTH - _LEFT, height=_ROW_HEIGHT - 1))
+        levels = [None if value is None else round(_LEVELS * value / darkest) for value in values]
+        drawn.append(element("text", name, x=_short(_LEFT - 6), y=_short(y + 10), text_anchor="end"))
+        drawn.append(element("path", class_="empty", d=_cells([True] * len(levels), y)))
+        drawn.append(element("path", class_="known", d=_cells([level is not None for level in levels], y)))
         drawn += [
             element(
-                "rect",
+                "path",
                 class_="cell",
-                x=_short(_LEFT + place * width),
-                y=_short(y),
-                width=_short(width),
-                height=_ROW_HEIGHT - 1,
-                fill_opacity=f"{min(max(value, 0.0), 1.0):.2f}",
+                fill_opacity=_short(level / _LEVELS, 2),
+                d=_cells([one == level for one in levels], y),
             )
-            for place, value in enumerate(values)
-            if value is not None
+            for level in sorted({level for level in levels if level})
         ]
     return _picture(title, len(named) * _ROW_HEIGHT, *drawn)
+
+
+def _cells(chosen: Sequence[bool], y: float) -> str:
+    """The path around these cells of a row."""
+    width, at, parts = (WIDTH - _LEFT) / max(len(chosen), 1), 0, []
+    for is_chosen, cells in groupby(chosen):
+        count = len(list(cells))
+        if is_chosen:
+            long = _short(count * width)
+            parts.append(f"M{_short(_LEFT + at * width)} {_short(y)}h{long}v{_short(_ROW_HEIGHT - 1)}h-{long}z")
+        at += count
+    return "".join(parts)
 
 
 def _picture(title: str, height: float, *drawn: Markup) -> Markup:
@@ -93,5 +112,5 @@ def _path(values: Values, largest: float, height: float) -> str:
     return "".join(parts)
 
 
-def _short(number: float) -> str:
-    return f"{number:.1f}".rstrip("0").rstrip(".")
+def _short(number: float, digits: int = 1) -> str:
+    return f"{number:.{digits}f}".rstrip("0").rstrip(".")

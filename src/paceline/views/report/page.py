@@ -200,7 +200,9 @@ def _ranks(facts: Facts) -> Markup:
     if late:
         named = [(f"rank {row['rank']}", row["share"]) for row in late]
         parts += [
-            element("h3", "Who keeps the others waiting: the darker, the later it came, as a share of a step"),
+            element(
+                "h3", "Who keeps the others waiting: the darker, the later it came to the collectives. Grey: not known"
+            ),
             rows("How late each rank came to the collectives", named),
             _span(facts),
         ]
