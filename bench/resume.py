@@ -283,15 +283,16 @@ def cost(rounds: int) -> int:
 def _steps_of(directory: Path, option: str, width: int) -> tuple[float, str]:
     lines = directory / "lines"
     lines.mkdir()
-    steps = 1200 if width <= 900 else 300
+    # The fork server is ready by then, and how often the state is kept is decided.
+    steps = {100: 6000, 900: 1800}.get(width, 300)
     argv = ["--lines", str(lines), "--width", str(width), "--steps", str(steps)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_STATE_HOME": str(directory / "state")}
     said = subprocess.run(
         [*PACELINE, "--resume", option, str(SCRIPTS / "plain.py"), *argv],
         cwd=directory, env=environment, check=True, capture_output=True, text=True,
     )  # fmt: skip
-    found = [step for step in Job([], lines).steps() if step.rank == 0][steps // 3 :]
-    every = next((line for line in said.stderr.splitlines() if "state kept" in line), "")
+    found = [step for step in Job([], lines).steps() if step.rank == 0][2 * steps // 3 :]
+    every = next((line for line in said.stderr.splitlines() if "state is kept" in line), "")
     # Of all steps together: the state is not kept at each of them.
     return (found[-1].at_ns - found[0].at_ns) / 1e9 / (len(found) - 1), every.strip()
 

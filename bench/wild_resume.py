@@ -42,6 +42,7 @@ PAGE = REPOSITORY / "docs" / "wild_resume.md"
 RESUMING = (*PACELINE, "run", "--resume", "auto")
 REFUSALS = re.compile(r"\b(F0[68]|F1[1-3])\b")
 RESUMED = re.compile(r"\(F01\)|\bF01\b|resumed")
+BEGAN_AGAIN = re.compile(r"begins again from the beginning")
 KILLED = 128 + 9
 
 
@@ -136,8 +137,11 @@ def compared(plain: Sequence[Ran], ran: Ran, err: str, was_killed: bool) -> Comp
     refused = found[1] if found else ""
     resumed = RESUMED.search(err) is not None
     if was_killed and refused and not resumed:
-        # It ends as it would have ended without resume, so there is no end to compare.
-        problems = [] if ran.code == KILLED else [f"exit code {ran.code}"]
+        # It ends as it would have ended without resume. Killed before it was refused, it began again.
+        began_again = BEGAN_AGAIN.search(err) is not None
+        problems = (
+            [] if ran.code == KILLED or (began_again and not ends_differ(plain, ran)) else [f"exit code {ran.code}"]
+        )
     elif was_killed:
         problems = ends_differ(plain, ran)
         problems += [] if resumed else ["it neither resumed nor was refused"]
@@ -159,7 +163,9 @@ def ends_differ(plain: Sequence[Ran], ran: Ran) -> list[str]:
 def lines_differ(plain: Sequence[Ran], ran: Ran) -> list[str]:
     """A kind of line that torchrun's runs lack. A script that was killed may say that it loads what it had saved itself."""
     known = {line for one in plain for line in one.shapes}
-    return [f"a line that torchrun has not: {line}" for line in ran.shapes if line and line not in known][:1]
+    # When a progress bar is drawn is a matter of time.
+    new = [line for line in ran.shapes if line and line not in known and "it/s" not in line]
+    return [f"a line that torchrun has not: {line}" for line in new][:1]
 
 
 def page(rows: Sequence[dict[str, Any]], missing: dict[str, str]) -> str:
