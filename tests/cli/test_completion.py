@@ -91,7 +91,7 @@ def test_another_shell_is_refused(capsys):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["co"], ["completion"]),
+        (["co"], ["compare", "completion"]),
         (["--c"], ["--color"]),
         (["--color", "al"], ["always"]),
         (["--color", "always", "lo"], ["logs"]),
@@ -141,7 +141,7 @@ def test_zsh_reads_the_script_by_its_syntax_alone(scripts):
 @needs_fish
 def test_fish_offers_what_can_stand_there(scripts, user_environment):
     for line, expected in (
-        ("paceline co", ["completion"]),
+        ("paceline compl", ["completion"]),
         ("paceline run --on-hang ", ["report", "restart", "resume", "stop"]),
         ("paceline --color always completion ", ["bash", "fish", "zsh"]),
         ("paceline logs --ra", ["--rank", "--raw"]),

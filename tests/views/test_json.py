@@ -37,6 +37,7 @@ from paceline.cli.plan.question import question_of
 from paceline.cli.programs.schema_keys import BEFORE, SCHEMAS, keys_of
 from paceline.contract.tree import Tree, write_config
 from paceline.diagnosis.case import Case, Estimate, Forecast, HeldUp, RankTiming, StepTiming, to_plain
+from paceline.diagnosis.run_comparison import RunComparison
 from paceline.diagnosis.snapshots import Child, Frame, RankSnapshot, Socket, ThreadStack
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.emulate.network import Delivered, DeliveredPath, Network, network_events
@@ -86,6 +87,7 @@ from paceline.views import (
     plan_json,
     why,
 )
+from paceline.views import compare as compare_view
 from paceline.views import logs as log_views
 from paceline.views import prune as prune_view
 from paceline.views import ps as ps_view
@@ -294,6 +296,7 @@ DOCUMENTS = {
     "accelerators": lambda: instances.accelerators_facts([MACHINE.accelerator]),
     "prune": lambda: prune_view.prune_facts([filled(OldRun)], dry_run=True),
     "page": lambda: page_facts_of_a_run(),
+    "compare": lambda: compare_view.compare_facts(filled(RunComparison), RUN, RUN),
     "ps": lambda: ps_view.ps_facts([ps_view.ListedRun(RUN, (RANK,), "slurm")]),
     "rehearsal": lambda: rehearsal_json(REHEARSAL, [PREDICTION], "rehearsal.json"),
     "request": lambda: submit_view.request_facts("r-1", "slurm", {"argv": ["sbatch"]}, {"script": "text"}),

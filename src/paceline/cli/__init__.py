@@ -29,6 +29,7 @@ VERBS = {
     "top": "watch a run: pace, ranks, machines",
     "why": "say why a job hangs, failed or is slow, and what to do",
     "report": "write a run as one page of HTML, to read or to send",
+    "compare": "say whether a run is slower than another one, and where",
     "stack": "show where each rank is in its code, identical stacks folded",
     "stop": "end a run in order, or at once",
     "sagemaker-local": "serve SageMaker's training API here, with local hosts",

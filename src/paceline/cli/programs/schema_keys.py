@@ -797,6 +797,25 @@ run_id            = paceline.views.submit:Taken
 """,
     ),
     Schema(
+        name="paceline.compare/1",
+        where="`paceline compare --json`",
+        keys="""
+first_run_id      Id of the run that is compared with.
+second_run_id     Id of the run that is compared.
+answer_text       The answer as a sentence.
+answer            `slower`, `faster`, `same` or `cannot tell`: the second run beside the first.
+step              A mean step.
+step.*            As for a part.
+parts             What a mean step is made of.
+parts[]           = paceline.diagnosis.run_comparison:PartChange
+mostly            The part that has most of the difference; null: no part has, or there is no difference.
+before_steps      Steps of the first run that are compared.
+after_steps       Steps of the second run that are compared.
+differences       What else differs.
+differences[]     = paceline.diagnosis.run_comparison:RunDifference
+""",
+    ),
+    Schema(
         name="paceline.page/1",
         where="`paceline report --json`",
         keys="""

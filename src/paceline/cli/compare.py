@@ -1,0 +1,90 @@
+"""Say whether one run makes its steps faster than another one, by how much, where in the step, and what differs between them."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from paceline.atomic_write import write_whole
+from paceline.cli.option import RUN_DIR, Option, Verb
+from paceline.cli.parsing import say_where
+from paceline.cli.terminal import room
+from paceline.diagnosis.run_comparison import compare_runs
+from paceline.errors import UsageError
+from paceline.facts import Evidence
+from paceline.recording.evidence import evidence
+from paceline.recording.layout import RunDirectory
+from paceline.recording.runs import find_run, read_document
+from paceline.views.compare import compare_facts, compare_html, compare_text
+
+VERB = Verb(
+    "compare",
+    __doc__ or "",
+    (
+        ("paceline compare r-7f3a91", "that run and the newest one here"),
+        ("paceline compare r-7f3a91 r-37f901 -o compare.html", "two runs, as a page to send"),
+    ),
+    (
+        Option(
+            "first",
+            "The run to compare with: an id, the beginning of one, or a directory.",
+            "FIRST",
+            is_positional=True,
+        ),
+        Option(
+            "second",
+            "The run that is compared.",
+            "SECOND",
+            default_text="the newest run here",
+            count="?",
+            is_positional=True,
+        ),
+        Option(
+            "html", "The file to write; - is standard output.", "FILE", letter="o", default_text="no file, but text"
+        ),
+        RUN_DIR,
+    ),
+    page="""\
+The steps of the newest attempts are compared, without their warm-up, up to 16,384 of all ranks together. The interval has chance within
+the two runs. It does not know how much two runs of the same job differ: run each of them twice before you believe a few percent.
+"Cannot tell" is an answer.""",
+    notes="`--json` prints `paceline.compare/1`: [its keys](schemas.md#pacelinecompare1).",
+)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare.
+
+    Raises:  UsageError U09: no such run; U22: the file cannot be written
+    """
+    root = Path(args.run_dir) if args.run_dir else None
+    (before, first_host), (after, second_host) = (_read(text, root) for text in (args.first, args.second))
+    found = compare_runs(before, after, (first_host, second_host))
+    if args.json:
+        print(json.dumps(compare_facts(found, before.run, after.run)))
+    elif args.html is None:
+        print(compare_text(found, before.run, after.run, width=room(sys.stdout)))
+    elif args.html == "-":
+        sys.stdout.write(compare_html(found, before.run, after.run))
+    else:
+        try:
+            write_whole(Path(args.html), compare_html(found, before.run, after.run))
+        except OSError as error:
+            raise UsageError(
+                "U22",
+                f"{args.html} cannot be written",
+                saw=error.strerror or str(error),
+                next="paceline compare FIRST SECOND -o /tmp/compare.html",
+            ) from error
+        print(args.html)
+    return 0
+
+
+def _read(text: str | None, root: Path | None) -> tuple[Evidence, dict[str, Any]]:
+    """A run, and the document of its first host."""
+    path = find_run(text, root, verb="paceline compare")
+    say_where(path, text, root)
+    found = evidence(path, recent=True)
+    host = found.run.first_host or next(iter(found.hosts), "")
+    return found, read_document(RunDirectory(path).host_file(host)) if host else {}

@@ -1,0 +1,123 @@
+"""Two runs side by side: text for people, JSON for programs, a page of HTML."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from paceline.diagnosis.run_comparison import PaceAnswer, PartChange, RunComparison
+from paceline.facts import Run
+from paceline.views.report.markup import document, element
+from paceline.views.table import table
+from paceline.views.units import UNKNOWN, count, counted, milliseconds
+
+SCHEMA = "paceline.compare/1"
+_HEADERS = ("", "FIRST", "SECOND", "DIFFERENCE", "BETWEEN")
+_NO_STEPS = "it has no steps after its warm-up"
+
+
+def compare_text(found: RunComparison, before: Run, after: Run, *, width: int | None = 100) -> str:
+    """The answer, the parts of a step, and what else differs."""
+    blocks = [_answer(found, before, after), table(_HEADERS, _rows(found), right=frozenset(_HEADERS[1:]), width=width)]
+    if found.differences:
+        lines = [f"  {name}: {first} -> {second}" for name, first, second in _differences(found)]
+        blocks.append("\n".join(["what differs besides", *lines]))
+    else:
+        blocks.append("the recordings show nothing else that differs")
+    return "\n\n".join(blocks)
+
+
+def compare_facts(found: RunComparison, before: Run, after: Run) -> dict[str, Any]:
+    """The same for a program; null is unknown."""
+    return {
+        "schema": SCHEMA,
+        "first_run_id": before.id,
+        "second_run_id": after.id,
+        "answer_text": _answer(found, before, after),
+        **msgspec.to_builtins(found),
+    }
+
+
+def compare_html(found: RunComparison, before: Run, after: Run) -> str:
+    """The same as a page that loads nothing and has no script."""
+    answer, *more = _answer(found, before, after).split("\n")
+    differences = [("", "first", "second"), *_differences(found)]
+    return document(
+        f"{before.id} and {after.id}",
+        element("header", element("h1", f"{before.id} and {after.id}")),
+        element(
+            "main",
+            element("h2", "Is the second run slower?"),
+            element("p", element("b", answer)),
+            *(element("p", line) for line in more),
+            element("h2", "A mean step"),
+            _table("Seconds of a mean step and of its parts", [_HEADERS, *_rows(found)]),
+            element("h2", "What differs besides"),
+            _table("Facts that the recordings have", differences)
+            if found.differences
+            else element("p", "Nothing else."),
+        ),
+    )
+
+
+def _answer(found: RunComparison, before: Run, after: Run) -> str:
+    step = found.step
+    steps = f"{counted(found.before_steps, 'step')} and {counted(found.after_steps, 'step')}"
+    if found.answer is PaceAnswer.CANNOT_TELL:
+        return f"cannot tell whether {after.id} is slower than {before.id}: {_why_not(found)}"
+    if found.answer is PaceAnswer.SAME:
+        return f"{after.id} makes its steps as fast as {before.id}, within 2 % ({steps})"
+    whole = step.before_seconds or 1.0
+    share, low, high = (abs(value or 0.0) / whole for value in (_moved(step), step.low_seconds, step.high_seconds))
+    between = f"{min(low, high):.1%} to {max(low, high):.1%}"
+    mostly = f", most of it {found.mostly}" if found.mostly else ", in no part of the step more than in the others"
+    return f"{after.id} is {share:.0%} {found.answer} a step than {before.id} ({between}){mostly} ({steps})"
+
+
+def _why_not(found: RunComparison) -> str:
+    for which, steps in (("first", found.before_steps), ("second", found.after_steps)):
+        if not steps:
+            return f"of the {which} run, {_NO_STEPS}"
+    if found.step.low_seconds is None or found.step.high_seconds is None:
+        return f"too few steps ({count(found.before_steps)} and {count(found.after_steps)})"
+    whole = found.step.before_seconds or 1.0
+    low, high = found.step.low_seconds / whole, found.step.high_seconds / whole
+    return f"the difference is between {low:+.1%} and {high:+.1%}"
+
+
+def _rows(found: RunComparison) -> list[tuple[str, ...]]:
+    return [_row(change) for change in (found.step, *found.parts)]
+
+
+def _row(change: PartChange) -> tuple[str, ...]:
+    values = [milliseconds(value) for value in (change.before_seconds, change.after_seconds)]
+    if change.low_seconds is None or change.high_seconds is None:
+        return change.name, *values, UNKNOWN, UNKNOWN
+    between = f"{_signed(change.low_seconds)} to {_signed(change.high_seconds)}"
+    return change.name, *values, _signed(_moved(change)), between
+
+
+def _moved(change: PartChange) -> float:
+    return (change.after_seconds or 0.0) - (change.before_seconds or 0.0)
+
+
+def _signed(seconds: float) -> str:
+    return f"{1000 * seconds:+.2f} ms"
+
+
+def _differences(found: RunComparison) -> list[tuple[str, str, str]]:
+    return [(one.name, one.before or UNKNOWN, one.after or UNKNOWN) for one in found.differences]
+
+
+def _table(caption: str, rows: Sequence[Sequence[str]]) -> str:
+    head, *body = rows
+    return element(
+        "div",
+        element(
+            "table",
+            element("caption", caption),
+            element("thead", element("tr", *(element("th", cell, scope="col") for cell in head))),
+            element("tbody", *(element("tr", *(element("td", cell, class_="wide") for cell in row)) for row in body)),
+        ),
+        class_="box",
+    )
