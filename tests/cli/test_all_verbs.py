@@ -28,6 +28,7 @@ REFUSED = {
     "why": ["r-zzzzzz"],
     "report": ["r-zzzzzz"],
     "compare": ["r-zzzzzz"],
+    "metrics": ["r-zzzzzz"],
     "stack": ["r-zzzzzz"],
     "stop": ["r-zzzzzz"],
     "sagemaker-local": ["--port", "some"],
@@ -251,6 +252,7 @@ def test_dir_has_one_meaning_and_run_dir_another():
         "top",
         "why",
         "report",
+        "metrics",
         "stack",
     }
     assert set(by_name()["run-dir"]) == {
@@ -262,6 +264,7 @@ def test_dir_has_one_meaning_and_run_dir_another():
         "why",
         "report",
         "compare",
+        "metrics",
         "stack",
         "stop",
         "resume",
