@@ -29,6 +29,7 @@ REFUSED = {
     "report": ["r-zzzzzz"],
     "compare": ["r-zzzzzz"],
     "metrics": ["r-zzzzzz"],
+    "timeline": ["r-zzzzzz"],
     "stack": ["r-zzzzzz"],
     "stop": ["r-zzzzzz"],
     "sagemaker-local": ["--port", "some"],
@@ -46,6 +47,7 @@ AROUND = {
     "rehearse": ([], ["train.py"]),
     "bench": (["all_reduce"], []),
     "top": ([], []),
+    "timeline": ([], []),
     "prune": ([], []),
     "sagemaker-local": ([], []),
 }
@@ -253,6 +255,7 @@ def test_dir_has_one_meaning_and_run_dir_another():
         "why",
         "report",
         "metrics",
+        "timeline",
         "stack",
     }
     assert set(by_name()["run-dir"]) == {
@@ -265,6 +268,7 @@ def test_dir_has_one_meaning_and_run_dir_another():
         "report",
         "compare",
         "metrics",
+        "timeline",
         "stack",
         "stop",
         "resume",
