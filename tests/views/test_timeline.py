@@ -5,7 +5,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.cli import main
@@ -81,6 +81,7 @@ SPANS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(spans=SPANS)
 def test_on_each_track_what_begins_ends_before_the_next_begins(spans):
     made = drawn([rank(0, *spans)])
