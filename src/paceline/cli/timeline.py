@@ -3,10 +3,9 @@
 import argparse
 import sys
 import time
-from pathlib import Path
 
-from paceline.atomic_write import atomic_write
 from paceline.cli.option import FURTHER_DIRECTORIES, RANKS, RUN, RUN_DIR, Option, Verb
+from paceline.cli.output_file import write_output
 from paceline.cli.parsing import find_directories
 from paceline.cli.stack import wanted_ranks
 from paceline.cli.values import duration
@@ -83,18 +82,5 @@ def run(args: argparse.Namespace) -> int:
     for text in left_out:
         print(f"left out: {text}", file=sys.stderr)
     name = args.save or ("-" if args.json else f"timeline-{found.run.id}.{args.format}")
-    if name == "-":
-        sys.stdout.buffer.write(content)
-        return 0
-    try:
-        with atomic_write(Path(name)) as file:
-            file.write(content)
-    except OSError as error:
-        raise UsageError(
-            "U22",
-            f"{name} cannot be written",
-            saw=error.strerror or str(error),
-            next="paceline timeline -o /tmp/timeline.pftrace",
-        ) from error
-    print(name)
+    write_output(name, content, "paceline timeline -o /tmp/timeline.pftrace")
     return 0
