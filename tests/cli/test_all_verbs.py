@@ -28,6 +28,8 @@ REFUSED = {
     "why": ["r-zzzzzz"],
     "report": ["r-zzzzzz"],
     "compare": ["r-zzzzzz"],
+    "metrics": ["r-zzzzzz"],
+    "timeline": ["r-zzzzzz"],
     "stack": ["r-zzzzzz"],
     "stop": ["r-zzzzzz"],
     "sagemaker-local": ["--port", "some"],
@@ -45,6 +47,7 @@ AROUND = {
     "rehearse": ([], ["train.py"]),
     "bench": (["all_reduce"], []),
     "top": ([], []),
+    "timeline": ([], []),
     "prune": ([], []),
     "sagemaker-local": ([], []),
 }
@@ -251,6 +254,8 @@ def test_dir_has_one_meaning_and_run_dir_another():
         "top",
         "why",
         "report",
+        "metrics",
+        "timeline",
         "stack",
     }
     assert set(by_name()["run-dir"]) == {
@@ -262,6 +267,8 @@ def test_dir_has_one_meaning_and_run_dir_another():
         "why",
         "report",
         "compare",
+        "metrics",
+        "timeline",
         "stack",
         "stop",
         "resume",

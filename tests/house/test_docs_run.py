@@ -70,21 +70,6 @@ def test_the_program_of_the_page_about_machines_writes_a_table(repository, recor
 
 
 @pytest.mark.process
-def test_the_program_of_the_page_about_metrics_prints_what_prometheus_reads(
-    repository, recording, tmp_path, user_environment
-):
-    made = recording()
-    made.identity()
-    made.segment("algo-1", 0, world_size=1)
-    made.finish()
-    environment = with_paceline(user_environment, tmp_path)
-    lines = run_program(repository / "docs/howto/metrics.md", environment, tmp_path).splitlines()
-    assert 'paceline_step{run="r-000001"} 10' in lines
-    assert 'paceline_rank_step_seconds{run="r-000001",rank="0",host="algo-1"} 0.1' in lines
-    assert all(re.fullmatch(r"[a-z_]+\{[^}]+\} [0-9.e-]+", line) for line in lines), lines
-
-
-@pytest.mark.process
 def test_the_lines_of_the_page_about_restarts_resume_on_both_hosts(repository, tmp_path, user_environment):
     (tmp_path / "train.py").write_text(
         "import os\n"

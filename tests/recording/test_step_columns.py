@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.recording.layout import RunDirectory
@@ -24,6 +24,7 @@ def written(directory, steps):
     path.write_bytes(HEADER + phase.join([b"", *records]) + b"torn")
 
 
+@settings(deadline=None)
 @given(steps=STEPS)
 def test_no_step_is_lost_and_the_longest_is_kept(tmp_path_factory, steps):
     directory = RunDirectory(tmp_path_factory.mktemp("run"))

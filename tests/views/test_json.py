@@ -89,6 +89,7 @@ from paceline.views import (
 )
 from paceline.views import compare as compare_view
 from paceline.views import logs as log_views
+from paceline.views import metrics as metrics_view
 from paceline.views import prune as prune_view
 from paceline.views import ps as ps_view
 from paceline.views import resume as resume_view
@@ -295,6 +296,7 @@ DOCUMENTS = {
     ),
     "accelerators": lambda: instances.accelerators_facts([MACHINE.accelerator]),
     "prune": lambda: prune_view.prune_facts([filled(OldRun)], dry_run=True),
+    "metrics": lambda: metrics_view.metrics_facts([filled(metrics_view.Metric, samples=(({"run": "r-1"}, 1.0),))], RUN),
     "page": lambda: page_facts_of_a_run(),
     "compare": lambda: compare_view.compare_facts(filled(RunComparison), RUN, RUN),
     "ps": lambda: ps_view.ps_facts([ps_view.ListedRun(RUN, (RANK,), "slurm")]),

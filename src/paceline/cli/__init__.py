@@ -30,6 +30,8 @@ VERBS = {
     "why": "say why a job hangs, failed or is slow, and what to do",
     "report": "write a run as one page of HTML, to read or to send",
     "compare": "say whether a run is slower than another one, and where",
+    "metrics": "print a run in the text format of Prometheus",
+    "timeline": "write what each rank did when, as a trace to look at",
     "stack": "show where each rank is in its code, identical stacks folded",
     "stop": "end a run in order, or at once",
     "sagemaker-local": "serve SageMaker's training API here, with local hosts",

@@ -6,12 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from paceline.atomic_write import write_whole
 from paceline.cli.option import RUN_DIR, Option, Verb
+from paceline.cli.output_file import write_output
 from paceline.cli.parsing import say_where
 from paceline.cli.terminal import room
 from paceline.diagnosis.run_comparison import compare_runs
-from paceline.errors import UsageError
 from paceline.facts import Evidence
 from paceline.recording.evidence import evidence
 from paceline.recording.layout import RunDirectory
@@ -65,19 +64,9 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(compare_facts(found, before.run, after.run)))
     elif args.html is None:
         print(compare_text(found, before.run, after.run, width=room(sys.stdout)))
-    elif args.html == "-":
-        sys.stdout.write(compare_html(found, before.run, after.run))
     else:
-        try:
-            write_whole(Path(args.html), compare_html(found, before.run, after.run))
-        except OSError as error:
-            raise UsageError(
-                "U22",
-                f"{args.html} cannot be written",
-                saw=error.strerror or str(error),
-                next="paceline compare FIRST SECOND -o /tmp/compare.html",
-            ) from error
-        print(args.html)
+        page = compare_html(found, before.run, after.run)
+        write_output(args.html, page.encode(), "paceline compare FIRST SECOND -o /tmp/compare.html")
     return 0
 
 

@@ -2,17 +2,15 @@
 
 import argparse
 import json
-import sys
 import time
 from pathlib import Path
 
-from paceline.atomic_write import write_whole
 from paceline.cli.option import FURTHER_DIRECTORIES, RUN, RUN_DIR, Option, Verb
+from paceline.cli.output_file import write_output
 from paceline.cli.parsing import find_directories
 from paceline.cli.why import judge_run
 from paceline.diagnosis.case import Case
 from paceline.diagnosis.verdict import Diagnosis
-from paceline.errors import UsageError
 from paceline.facts import Evidence
 from paceline.recording.evidence import evidence
 from paceline.recording.layout import RunDirectory
@@ -67,20 +65,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(facts))
         return 0
-    page, name = page_html(facts), args.html or f"report-{facts['identity']['run_id']}.html"
-    if name == "-":
-        sys.stdout.write(page)
-        return 0
-    try:
-        write_whole(Path(name), page)
-    except OSError as error:
-        raise UsageError(
-            "U22",
-            f"{name} cannot be written",
-            saw=error.strerror or str(error),
-            next="paceline report -o /tmp/report.html",
-        ) from error
-    print(name)
+    name = args.html or f"report-{facts['identity']['run_id']}.html"
+    write_output(name, page_html(facts).encode(), "paceline report -o /tmp/report.html")
     return 0
 
 

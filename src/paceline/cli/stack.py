@@ -44,7 +44,7 @@ something seems wrong.""",
 
 
 def run(args: argparse.Namespace) -> int:
-    wanted = _ranks(args.rank)
+    wanted = wanted_ranks(args.rank)
     found, events, _ = read_run(tuple(RunDirectory(path) for path in find_directories(args, "paceline stack")))
     lasts = run_lasts(found)
     looks, complaints = look_now(found, wanted, deep=args.native) if lasts else (last_looks(events, wanted), [])
@@ -106,7 +106,11 @@ def _looks(plain: Any) -> list[RankSnapshot]:
     return looks
 
 
-def _ranks(text: str | None) -> frozenset[int] | None:
+def wanted_ranks(text: str | None) -> frozenset[int] | None:
+    """The ranks of --rank; None: all.
+
+    Raises:  UsageError U03: it is no list of ranks
+    """
     if text is None:
         return None
     try:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from html_tree import HOSTILE, Tree
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.views.report.markup import document, element, escaped
@@ -23,6 +23,7 @@ def test_a_hostile_text_changes_no_element(text):
     page.encode()
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_no_text_changes_an_element(text):
     page = page_of(text)

@@ -816,6 +816,21 @@ differences[]     = paceline.diagnosis.run_comparison:RunDifference
 """,
     ),
     Schema(
+        name="paceline.metrics/1",
+        where="`paceline metrics --json`",
+        keys="""
+run_id
+metrics                             What `paceline metrics` prints as text.
+metrics[].name                      Name of the metric.
+metrics[].type                      `counter` or `gauge`.
+metrics[].help                      What it is.
+metrics[].samples                   Its values.
+metrics[].samples[].labels          The labels of a value.
+metrics[].samples[].labels.*        Text of a label.
+metrics[].samples[].value           The value.
+""",
+    ),
+    Schema(
         name="paceline.page/1",
         where="`paceline report --json`",
         keys="""

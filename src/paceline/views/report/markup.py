@@ -24,7 +24,12 @@ def escaped(text: object) -> Markup:
     """Text as HTML. Colour codes go, other control characters are shown as symbols."""
     if isinstance(text, Markup):
         return text
-    return Markup(html.escape(_CONTROLS.sub(_symbol, _CODES.sub("", str(text)))))
+    return Markup(html.escape(without_controls(str(text))))
+
+
+def without_controls(text: str) -> str:
+    """Text without colour codes, with other control characters as symbols."""
+    return _CONTROLS.sub(_symbol, _CODES.sub("", text))
 
 
 def element(tag: str, /, *children: object, **attributes: object) -> Markup:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from paceline.findings import NO_CODE
 from paceline.recording.rank_sets import named_ranks
 from paceline.views.report.drawing import bar, curves, rows
 from paceline.views.report.markup import Markup, document, element, joined
@@ -101,15 +102,15 @@ def _finding(finding: Facts) -> Markup:
     title += f": {who}" if who else ""
     title += f" on {where}" if where else ""
     title += f", since step {count(finding['since_step'])}" if finding["since_step"] is not None else ""
-    rows_ = [
+    lines = [
         *(("saw", text) for text in finding["saw"]),
         *(("not", text) for text in finding["ruled_out"]),
         *(("next", text) for text in finding["next"]),
-        ("more", f"paceline explain {finding['code']}"),
+        *([("more", f"paceline explain {finding['code']}")] if finding["code"] != NO_CODE else []),
     ]
     listed = (
-        joined([element("dt", name if at == 0 or rows_[at - 1][0] != name else ""), element("dd", text)])
-        for at, (name, text) in enumerate(rows_)
+        joined([element("dt", name if at == 0 or lines[at - 1][0] != name else ""), element("dd", text)])
+        for at, (name, text) in enumerate(lines)
     )
     tone = "finding slow" if finding["level"] in _SLOW else "finding"
     return element("div", element("h3", f"{title} ({finding['confidence']})"), element("dl", *listed), class_=tone)

@@ -1,0 +1,30 @@
+"""Writes what a verb has made to the file that the user named."""
+
+import sys
+from pathlib import Path
+
+from paceline.atomic_write import atomic_write
+from paceline.errors import UsageError
+
+
+def write_output(name: str, content: bytes, command: str) -> None:
+    """Write a file and print its name; "-" is standard output. A pipe or a device is written to, and a link is followed.
+
+    `command`: one that would do, for the error.
+
+    Raises:  UsageError U22: the file cannot be written; an old file of this name is unchanged
+    """
+    if name == "-":
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        return
+    path = Path(name).resolve()
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+        else:
+            with atomic_write(path) as file:
+                file.write(content)
+    except OSError as error:
+        raise UsageError("U22", f"{name} cannot be written", saw=error.strerror or str(error), next=command) from error
+    print(name)
