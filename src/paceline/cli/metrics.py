@@ -19,7 +19,7 @@ VERB = Verb(
     __doc__ or "",
     (
         ("paceline metrics", "the newest run here"),
-        ("paceline metrics > run.prom.new && mv run.prom.new run.prom", "a file that is always whole"),
+        ("paceline metrics --worst 0", "without samples of single ranks"),
     ),
     (
         RUN,

@@ -105,8 +105,11 @@ class Buckets:
         reducer = model.reducer
         if model._has_rebuilt_buckets or reducer in self._known or model.find_unused_parameters:
             return True
+        # It runs in the first forward pass. Until the second one, the number of passes is 0, as before the first.
+        if not getattr(model, "_lazy_init_ran", True):
+            return True
         passes = model._get_ddp_logging_data().get("iteration", 0)
-        return bool(passes == 0 or passes > self._passes.setdefault(reducer, passes))
+        return bool(passes > self._passes.setdefault(reducer, passes))
 
     def _division(self, model: Any) -> Division | None:
         reducer = model.reducer
