@@ -1,6 +1,7 @@
 """`paceline compare`: the answer, what differs, and runs that are not there."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,17 @@ def test_a_run_beside_itself_differs_in_nothing(capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["schema"] == "paceline.compare/1" and found["differences"] == []
     assert found["answer"] == "cannot tell" and found["first_run_id"] == found["second_run_id"]
+
+
+def test_a_secret_of_a_command_is_in_no_answer(tmp_path, capsys):
+    run = shutil.copytree(ASLEEP, tmp_path / "asleep")
+    document = json.loads((run / "run.json").read_text())
+    document["command"] += ["--hf-token", "abc123"]
+    (run / "run.json").write_text(json.dumps(document))
+    for option in ([], ["--json"], ["-o", "-"]):
+        assert main(["compare", str(run), CRASH, *option]) == 0
+        shown = capsys.readouterr().out
+        assert "--hf-token" in shown and "abc123" not in shown
 
 
 def test_the_page_has_the_answer_of_the_text(tmp_path, capsys):

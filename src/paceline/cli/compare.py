@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from paceline.recording.evidence import evidence
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import find_run, read_document
 from paceline.views.compare import compare_facts, compare_html, compare_text
+from paceline.views.report.redaction import command_without_secrets
 
 VERB = Verb(
     "compare",
@@ -75,5 +77,8 @@ def _read(text: str | None, root: Path | None) -> tuple[Evidence, dict[str, Any]
     path = find_run(text, root, verb="paceline compare")
     say_where(path, text, root)
     found = evidence(path, recent=True)
+    # The page is made to be sent.
+    command = tuple(command_without_secrets(list(found.run.command)))
+    found = replace(found, run=replace(found.run, command=command))
     host = found.run.first_host or next(iter(found.hosts), "")
     return found, read_document(RunDirectory(path).host_file(host)) if host else {}

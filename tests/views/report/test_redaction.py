@@ -13,6 +13,8 @@ from paceline.views.report.redaction import HIDDEN, command_without_secrets, red
         ("s3://user:pass@host/data", f"s3://{HIDDEN}@host/data"),
         ("https://h/x?X-Amz-Signature=ab12&n=1", f"https://h/x?X-Amz-Signature={HIDDEN}&n=1"),
         ('{"password": "abc"}', f'{{"password": {HIDDEN}}}'),
+        ("https://h/x?access_token=ab12&n=1", f"https://h/x?access_token={HIDDEN}&n=1"),
+        ("the token secret=abc", f"the token secret={HIDDEN}"),
         ("a token limit of 512 tokens", "a token limit of 512 tokens"),
         ("loss=0.5 step=3", "loss=0.5 step=3"),
     ],

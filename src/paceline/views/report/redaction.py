@@ -5,7 +5,7 @@ from typing import Any
 
 HIDDEN = "[left out]"
 _NAME = r"[\w.-]*(?:api[_-]?key|access[_-]?key|secret|token|passw(?:or)?d|credential)[\w.-]*"
-_NAMED = re.compile(rf"(?i)(?P<name>{_NAME})(?P<sign>['\"]?\s*[=:]\s*|\s+)(?P<value>['\"]?[^\s'\",;]+['\"]?)")
+_NAMED = re.compile(rf"(?i)(?P<name>{_NAME})(?P<sign>['\"]?\s*[=:]\s*)(?!{re.escape(HIDDEN)})['\"]?[^\s'\",;]+['\"]?")
 _OPTION = re.compile(rf"(?i)--?{_NAME}\Z")
 _IN_URL = re.compile(r"(?P<scheme>\b[a-z][a-z0-9+.-]*://)[^/\s@]+@")
 _IN_QUERY = re.compile(r"(?i)(?P<name>[?&][\w.-]*(?:key|token|secret|signature|sig|credential)[\w.-]*=)[^&\s'\"]+")
@@ -17,7 +17,7 @@ def without_secrets(text: str) -> str:
     Holds:   without_secrets("HF_TOKEN=abc x") == "HF_TOKEN=[left out] x"; a text without such names stays as it is
     """
     text = _IN_QUERY.sub(rf"\g<name>{HIDDEN}", _IN_URL.sub(rf"\g<scheme>{HIDDEN}@", text))
-    return _NAMED.sub(_hidden, text)
+    return _NAMED.sub(rf"\g<name>\g<sign>{HIDDEN}", text)
 
 
 def command_without_secrets(command: list[str]) -> list[str]:
@@ -36,10 +36,3 @@ def redacted(facts: Any) -> Any:
     if isinstance(facts, dict):
         return {name: redacted(value) for name, value in facts.items()}
     return [redacted(value) for value in facts] if isinstance(facts, list | tuple) else facts
-
-
-def _hidden(found: re.Match[str]) -> str:
-    # "token limit" is a sentence: only an assignment has a secret behind a blank.
-    if found["sign"].isspace():
-        return found[0]
-    return f"{found['name']}{found['sign']}{HIDDEN}"
