@@ -28,7 +28,7 @@ import paceline
 from paceline.catalog.compatibility import Reason, Support
 from paceline.catalog.lookup import SpotPrice
 from paceline.catalog.types import Accelerator, MachineType
-from paceline.cli import sagemaker_local, stop
+from paceline.cli import sagemaker_local, stop, web
 from paceline.cli.bench.baselines import BenchResult, JudgedResult, comparisons_json, result_json
 from paceline.cli.completion.verb import completion_facts
 from paceline.cli.explain import codes_facts, page_facts
@@ -45,6 +45,8 @@ from paceline.errors import UsageError
 from paceline.facts import Evidence, RankRecord, Run, SecondaryStatus, Status
 from paceline.findings import CauseFinding, Confidence, Finding, Judgement, Level, Severity, Verdict
 from paceline.job_file import JobFile, job_document
+from paceline.launch.agent.run_environment import environment_document
+from paceline.launch.agent.worker_spec import HostIdentity
 from paceline.launch.engines import endpoints, jobs
 from paceline.launch.engines.sagemaker import output
 from paceline.launch.engines.sagemaker.request import job_file
@@ -65,8 +67,12 @@ from paceline.planner.strategy_times import StrategyTime
 from paceline.planner.workload import Assumption, Measurement, OperationCounts, Precision, Strategy, Workload
 from paceline.probes.gpus import Gpu
 from paceline.recording.baselines import write_results
+from paceline.recording.clocks import HostClocks
 from paceline.recording.exported_state import ExportedState
+from paceline.recording.lateness import late_rows
+from paceline.recording.layout import RunDirectory
 from paceline.recording.log_tails import LogEnd
+from paceline.recording.logs import LogChoice
 from paceline.recording.prune import OldRun
 from paceline.recording.runs import index_folder, register, write_run
 from paceline.recording.saved_state import JobFacts, Manifest, SavedFile, SavedRank, manifest_text
@@ -74,6 +80,8 @@ from paceline.recording.step_columns import StepColumns, TimeAxis
 from paceline.rules import pages
 from paceline.rules.resumable import LookedAtLoop, ResumeLook
 from paceline.sagemaker_local.records import JobRecord
+from paceline.serve.live_run import Parts, since_facts
+from paceline.serve.log_search import Search, found_lines
 from paceline.views import (
     against,
     bench,
@@ -203,6 +211,22 @@ ENVIRONMENT = {
 }  # fmt: skip
 
 
+def since_document():
+    parts = Parts()
+    parts.put({"html verdict": "<section id=verdict>", "model axis": "{}"})
+    # A cursor is another one each time.
+    behind = {"behind_seconds": 3.0, "step": 7, "last_step_seconds_ago": 0.4}
+    return {**since_facts(parts.since(""), "r-1"), **behind, "cursor": "c.1"}
+
+
+def written_log():
+    with tempfile.TemporaryDirectory() as folder:
+        log = RunDirectory(Path(folder)).log_file("algo-1", 0, 3, "err")
+        log.parent.mkdir(parents=True)
+        log.write_text("text\n")
+        return found_lines([Path(folder)], Search(LogChoice()), HostClocks())
+
+
 def written(name, write):
     """What `write` wrote to a file of this name in a folder of its own; the folder is TMP in it, and stamps of the clock are 1."""
     with tempfile.TemporaryDirectory() as folder:
@@ -275,12 +299,26 @@ DOCUMENTS = {
     "explain_all": lambda: codes_facts({"U04": pages()["U04"]}),
     "fetched": lambda: written("sagemaker.json", fetched),
     "saved_state": lambda: json.loads(manifest_text(MANIFEST)),
+    "environment": lambda: of_a_type(
+        {
+            **environment_document(
+                HostIdentity(run_id="r-1", job_name="j", name="algo-1", mark="m", environ={"NCCL_DEBUG": "INFO"}),
+                Path("/"),
+            ),
+            # What another machine knows, this one need not know.
+            **dict.fromkeys(("cuda", "driver", "commit", "instance_type", "instance_from", "region", "price_from"), ""),
+            "usd_per_hour": 1.0,
+        }
+    ),
     "host": lambda: of_a_type(host_document("algo-1")),
     "job": lambda: job_document(filled(JobFile)),
     "known_run": lambda: written("r-1.json", lambda folder: register("r-1", folder, index_folder())),
     "listening": lambda: sagemaker_local.listening_facts(
         "http://127.0.0.1:1", Path("/a"), Namespace(s3_endpoint="http://b", opt_ml=True)
     ),
+    "web": lambda: {**web.web_facts("http://127.0.0.1:1/#k=t", "ssh -L 1:127.0.0.1:1 a", "r-1"), "pid": 1},
+    "since": lambda: since_document(),
+    "log_lines": lambda: written_log(),
     "logs": lambda: json.loads(log_views.log_line_json("r-1", "algo-1", 0, 3, "err", b"text", 1)),
     "plan": lambda: plan_json.plan_json(PLAN),
     "plan_against": lambda: {
@@ -347,20 +385,26 @@ def page_facts_of_a_run():
         *EVENTS,
         {"t_ns": 2, "event": "tempo", "attempt": 0, "tempo": to_plain(timing)},
         {"t_ns": 2, "event": "notice", "text": "told"},
+        {"t_ns": 2, "event": "sensor_missing", "host": "algo-1", "sensor": "gpu", "reason": "no permission"},
+        {"t_ns": 3, "event": "standstill", "standstill": {"since_ns": 2, "late": [0]}},
     )
     sample = {"t_ns": 3, "cpu": {"busy_fraction": 0.5}, "memory": {"used_bytes": 1, "total_bytes": 2}}
     return report.page_facts(
         report.Recorded(
             evidence=dataclasses.replace(EVIDENCE, events=events, telemetry={"algo-1": (sample,)}),
             case=Case(run=RUN, now_ns=4, lasts=True, forecast=filled(Forecast), looks={0: SNAPSHOT}),
-            diagnosis=Diagnosis(findings=(FINDING,), not_judged=("S01",)),
+            diagnosis=Diagnosis(findings=(dataclasses.replace(FINDING, since_step=13),), not_judged=("S01",)),
             pace=filled(Pace, ranks=(filled(RankPace),)),
             loads=[RunLoad(now=USAGE, mean=USAGE, peak=USAGE)],
             axis=TimeAxis(1, 5, 2),
             steps=[StepColumns("algo-1", 0, 0, [0, 2], [0, 8], [0, 5])],
+            late=late_rows((), events, TimeAxis(1, 5, 2))[0],
             logs=[filled(LogEnd)],
             not_shown=["the output of rank 7"],
             now_ns=4,
+            usd_per_hour=3.6e12,
+            price_from="--price",
+            hosts_read=("algo-2",),
         )
     )
 

@@ -48,6 +48,26 @@ def test_a_look_without_a_new_step_has_no_step_time():
     assert pace([rank(0)], [rank(0)]).step == 100
 
 
+@pytest.mark.parametrize(
+    ("batches", "speed"),
+    [
+        (100, 640.0),  # one batch a step, 32 samples, two ranks, 10 steps a second
+        (101, 640.0),  # the next batch is here already
+        (400, 2560.0),  # four batches to a step
+        (130, None),  # an evaluation has read batches as well
+        (20, None),  # several steps to a batch
+        (None, None),
+    ],
+)
+def test_samples_are_known_where_batches_are_those_of_steps(batches, speed):
+    assert pace([rank(n, batch_size=32, batches_taken=batches) for n in range(2)]).samples_per_second == speed
+
+
+def test_samples_are_not_known_where_one_rank_says_none():
+    assert pace([rank(0, batch_size=32, batches_taken=100), rank(1)]).samples_per_second is None
+    assert pace([rank(0, batch_size=32, batches_taken=100)] * 2, ()).samples_per_second == 640.0
+
+
 def test_a_restarted_rank_is_not_compared_with_the_process_before_it():
     now = pace([rank(0, steps=10, step=1.0, attempt=1, pid=7)], [rank(0)])
     assert now.step_seconds == pytest.approx(0.1)

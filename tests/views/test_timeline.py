@@ -112,6 +112,32 @@ def test_the_job_tells_and_a_host_has_its_curves():
     assert (INSTANT, 1, 3, "told", None) in events and sum(kind == COUNTER for kind, *_ in events) == 2
 
 
+def still(t_ns, since_ns, *late):
+    return {"event": "standstill", "t_ns": t_ns, "standstill": {"since_ns": since_ns, "late": list(late)}}
+
+
+def test_a_hang_lasts_from_its_begin_to_what_ends_it():
+    events = [
+        still(12, 10, 1),
+        still(14, 10, 1),
+        {"event": "standstill_over", "t_ns": 15},
+        still(22, 20),
+        still(32, 30, 0, 2),
+        {"event": "restart", "t_ns": 40},
+        {"event": "standstill", "t_ns": 41, "standstill": "torn"},
+        still(92, 90, 3),
+    ]
+    tracks, marks = packets(perfetto(timeline([], events, {}, from_ns=11, to_ns=95)))
+    assert tracks[2] == "hangs"
+    spans = [(kind, t_ns, name) for kind, track, t_ns, name, _ in marks if track == 2]
+    assert spans == [
+        (BEGIN, 11, "hang: the others wait for rank 1"), (END, 15, ""),
+        (BEGIN, 20, "hang"), (END, 30, ""),
+        (BEGIN, 30, "hang: the others wait for ranks 0,2"), (END, 40, ""),
+        (BEGIN, 90, "hang: the others wait for rank 3"), (END, 95, ""),
+    ]  # fmt: skip
+
+
 def test_both_formats_have_the_same_of_a_recording(tmp_path, capsys):
     assert main(["timeline", ASLEEP, "-o", str(tmp_path / "run.pftrace")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'run.pftrace'}\n"

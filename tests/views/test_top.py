@@ -73,9 +73,9 @@ def test_the_picture(lasting):
         "node05  51%  3.0 GiB of 8.0 GiB  1.2 MB/s  3.4 kB/s  7.0 MB/s    -           -          -\n"
         "algo-2    -                   -         -         -         -    -           -          -\n"
         "\n"
-        "RANK  HOST     STEP  MS/STEP  DATA  COMM  CKPT  STATE\n"
-        "   0  node05  1 000      412    2%    4%    0%  running\n"
-        "   1  node05  1 000      412    2%    1%    0%  running"
+        "RANK  HOST     STEP  MS/STEP  LATE  DATA  COMM  CKPT  STATE\n"
+        "   0  node05  1 000      412    0%    2%    4%    0%  running\n"
+        "   1  node05  1 000      412    3%    2%    1%    0%  running"
     )
 
 
@@ -91,7 +91,7 @@ def test_on_a_narrow_terminal_whole_columns_give_way_and_no_name_or_number_is_cu
         tables = text.splitlines()[3:]
         assert max(map(len, tables)) <= width and "…" not in "".join(tables)
         assert "node05" in text and "3.0 GiB of 8.0 GiB" in text and "running" in text
-    assert "DISK" not in text and "NET IN" in text and "CKPT" in text
+    assert "DISK" not in text and "NET IN" in text and "LATE" in text
 
 
 def test_of_many_ranks_the_slowest_is_never_left_out(lasting):

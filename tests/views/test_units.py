@@ -50,9 +50,17 @@ def test_network_is_decimal(value, text):
 
 
 @pytest.mark.parametrize(
+    ("value", "text"), [(0.42, "0.4 samples/s"), (9.96, "10.0 samples/s"), (2860.4, "2 860 samples/s")]
+)
+def test_samples_of_slow_trainings_have_a_decimal(value, text):
+    assert units.samples_rate(value) == text
+
+
+@pytest.mark.parametrize(
     "spell",
     [
         units.count,
+        units.samples_rate,
         units.duration,
         units.clock,
         units.milliseconds,

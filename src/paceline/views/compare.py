@@ -7,7 +7,7 @@ import msgspec
 
 from paceline.diagnosis.run_comparison import PaceAnswer, PartChange, RunComparison
 from paceline.facts import Run
-from paceline.views.report.markup import document, element
+from paceline.views.report.markup import Markup, document, element
 from paceline.views.table import table
 from paceline.views.units import UNKNOWN, count, counted, milliseconds
 
@@ -40,24 +40,28 @@ def compare_facts(found: RunComparison, before: Run, after: Run) -> dict[str, An
 
 def compare_html(found: RunComparison, before: Run, after: Run) -> str:
     """The same as a page that loads nothing and has no script."""
+    title = f"{before.id} and {after.id}"
+    head = element("header", element("h1", title))
+    return document(title, head, element("main", *_parts(found, before, after)))
+
+
+def compare_part(found: RunComparison, before: Run, after: Run) -> Markup:
+    """The same as a part of another page."""
+    return element("div", *_parts(found, before, after), id="compare")
+
+
+def _parts(found: RunComparison, before: Run, after: Run) -> list[object]:
     answer, *more = _answer(found, before, after).split("\n")
     differences = [("", "first", "second"), *_differences(found)]
-    return document(
-        f"{before.id} and {after.id}",
-        element("header", element("h1", f"{before.id} and {after.id}")),
-        element(
-            "main",
-            element("h2", "Is the second run slower?"),
-            element("p", element("b", answer)),
-            *(element("p", line) for line in more),
-            element("h2", "A mean step"),
-            _table("Seconds of a mean step and of its parts", [_HEADERS, *_rows(found)]),
-            element("h2", "What differs besides"),
-            _table("Facts that the recordings have", differences)
-            if found.differences
-            else element("p", "Nothing else."),
-        ),
-    )
+    return [
+        element("h2", "Is the second run slower?"),
+        element("p", element("b", answer)),
+        *(element("p", line) for line in more),
+        element("h2", "A mean step"),
+        _table("Seconds of a mean step and of its parts", [_HEADERS, *_rows(found)]),
+        element("h2", "What differs besides"),
+        _table("Facts that the recordings have", differences) if found.differences else element("p", "Nothing else."),
+    ]
 
 
 def _answer(found: RunComparison, before: Run, after: Run) -> str:
@@ -116,8 +120,13 @@ def _table(caption: str, rows: Sequence[Sequence[str]]) -> str:
         element(
             "table",
             element("caption", caption),
-            element("thead", element("tr", *(element("th", cell, scope="col") for cell in head))),
+            element(
+                "thead", element("tr", *(element("th", cell, scope="col") if cell else element("td") for cell in head))
+            ),
             element("tbody", *(element("tr", *(element("td", cell, class_="wide") for cell in row)) for row in body)),
         ),
         class_="box",
+        tabindex="0",
+        role="region",
+        aria_label=caption,
     )

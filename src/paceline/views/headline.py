@@ -4,6 +4,7 @@ import signal
 from collections.abc import Sequence
 
 from paceline.diagnosis.crash.missing_package import install_torch, lacks_torch
+from paceline.diagnosis.crash.root_cause import telling_line
 from paceline.facts import RankExit
 from paceline.recording.rank_sets import spell_ranks
 from paceline.spelling import plural
@@ -34,7 +35,7 @@ def _cause(exit: RankExit) -> list[str]:
     if error is None:
         lines = [f"{name_of(exit)} {_ending(exit.code)}"]
         return lines + [f"  {_first_line(exit.note)}"] if exit.note else lines
-    message = _first_line(error.message)
+    message = telling_line(error.message)
     lines = [f"{name_of(exit)} raised {error.type}" + (f": {message}" if message else "")]
     if error.file is not None:
         lines.append(f"  {_frame(error.file, error.line, error.function)}")

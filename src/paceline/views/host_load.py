@@ -8,7 +8,7 @@ from paceline.recording.step_columns import TimeAxis
 
 # Counters grow in bursts, so a rate over a shorter time says nothing.
 _LEAST_NS = 500_000_000
-# Samples are taken every second.
+# Samples are taken every second; the means of longer times say how long.
 _MOST_BETWEEN_NS = 3_000_000_000
 
 
@@ -113,7 +113,8 @@ def usage_in_columns(
         here = of_column[column]
         usage = _load(host, here[-1], before or here[0])
         busy = _mean(_section(line, "cpu").get("busy_fraction") for line in here)
-        is_next = before is not None and here[0]["t_ns"] - before["t_ns"] <= _MOST_BETWEEN_NS
+        between_ns = max(_MOST_BETWEEN_NS, round(2e9 * (_number(here[0].get("seconds")) or 0.0)))
+        is_next = before is not None and here[0]["t_ns"] - before["t_ns"] <= between_ns
         first = axis.column(before["t_ns"]) + 1 if before is not None and is_next else column
         for name in _MEASURED:
             value = busy if name == "cpu_fraction" else getattr(usage, name)

@@ -227,3 +227,28 @@ _WRITERS = {
     "network": _network,
     "transfer": _transfer,
 }
+
+NOT_TOLD = {
+    "attempt_ended": "the attempt's next line says it, or the summary",
+    "clock": "recording/clocks.py corrects the stamps of other hosts by it",
+    "divergence": "its cause is told",
+    "fork_server": "only where it is refused, in a notice",
+    "hang_confirmed": "the end of the attempt names it",
+    "host_joined": "attempt_started names the hosts",
+    "host_look": "causes read it",
+    "last_pulses": "causes read it",
+    "look": "causes read it; paceline stack shows it",
+    "lines_lost": "the reader of the file names it",
+    "process_unwatched": "not_judged names it",
+    "rank_exited": "the end of the attempt names the first",
+    "rank_joined": "compare and causes read it",
+    "rank_started": "the number of ranks is in the live line",
+    "replica": "causes read it",
+    "run_finished": "the summary says it",
+    "sampler": "causes read it",
+    "sensor_missing": "not_judged names it",
+    "status": "ps and top show it",
+    "stopping": "stop_asked or the end names the reason",
+    "tempo": "causes and the page read it",
+}
+"""Events that no line is written for, and what becomes of them."""

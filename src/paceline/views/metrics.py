@@ -141,6 +141,8 @@ def _once(diagnosis: Diagnosis) -> list[Any]:
 
 def _of_pace(now: Pace, ranks: int) -> Iterator[Metric]:
     yield _one("paceline_step_seconds", "gauge", "Duration of a step, median of the ranks", now.step_seconds)
+    text = "Samples of all ranks together, where batches are full and no other loader is read"
+    yield _one("paceline_samples_per_second", "gauge", text, now.samples_per_second)
     yield _one("paceline_ranks", "gauge", "Ranks that have arrived", now.ranks_here)
     yield _one("paceline_ranks_wanted", "gauge", "Ranks that the job needs", now.ranks_wanted)
     yield _one(

@@ -55,6 +55,8 @@ class Pace:
     """Fraction of exposed communication."""
     checkpoint_fraction: float | None = None
     """Fraction of saving checkpoints."""
+    samples_per_second: float | None = None
+    """Samples of all ranks together, if every batch is full; None unless it is known of each rank."""
     spread: float | None = None
     """The slowest rank's own time of a step (without communication, where a fast rank waits for a slow one) over
     the median rank's."""
@@ -85,15 +87,17 @@ def pace(
     )
     slowest, spread = _slowest(ranks)
     worlds = [record.world_size for record in current if record.world_size]
+    step_seconds = _median(rank.step_seconds for rank in ranks)
     return Pace(
         ranks=ranks,
         ranks_here=None if ended else sum(record.exit is None for record in current),
         ranks_wanted=max([*worlds, ranks_wanted or 0]) or len(current) or None,
         step=min((rank.step for rank in ranks if rank.step is not None), default=None),
-        step_seconds=_median(rank.step_seconds for rank in ranks),
+        step_seconds=step_seconds,
         data_fraction=_mean(rank.data_fraction for rank in ranks),
         communication_fraction=_mean(rank.communication_fraction for rank in ranks),
         checkpoint_fraction=_mean(rank.checkpoint_fraction for rank in ranks),
+        samples_per_second=samples_per_second(current, step_seconds),
         spread=spread,
         slowest=slowest,
     )
@@ -118,6 +122,26 @@ def _rank_pace(now: RankRecord, before: RankRecord | None) -> RankPace:
         communication_fraction=_fraction(communication, seconds),
         checkpoint_fraction=_fraction(checkpoint, seconds),
     )
+
+
+def samples_per_second(records: Sequence[RankRecord], step_seconds: float | None) -> float | None:
+    """Samples of all ranks together, if every batch is full; None unless it is known of each rank."""
+    of_ranks = [_samples_per_step(record) for record in records]
+    known = [samples for samples in of_ranks if samples is not None]
+    return sum(known) / step_seconds if step_seconds and known and len(known) == len(of_ranks) else None
+
+
+def _samples_per_step(record: RankRecord) -> int | None:
+    """Samples that a rank trains on in a step: the batches of a step times their size.
+
+    Batches of every loader are counted together. Where their number is no multiple of that of the steps, other loaders are read as
+    well, and it is not known.
+    """
+    if not (record.batch_size and record.batches_taken and record.step_count):
+        return None
+    batches = round(record.batches_taken / record.step_count)
+    is_of_steps_alone = batches > 0 and abs(record.batches_taken - batches * record.step_count) <= batches
+    return batches * record.batch_size if is_of_steps_alone else None
 
 
 def _since(now: RankRecord, before: RankRecord | None, value: Callable[[RankRecord], float | None]) -> float | None:

@@ -93,11 +93,12 @@ def _row(listed: ListedRun, now_ns: int) -> tuple[str, ...]:
         count(now.step),
         bare_milliseconds(now.step_seconds),
         age,
-        "  ".join(part for part in (restarts_text(listed.restarts), _note(run)) if part),
+        "  ".join(part for part in (restarts_text(listed.restarts), note_text(run)) if part),
     )
 
 
-def _note(run: Run) -> str:
+def note_text(run: Run) -> str:
+    """The phase of a run that lasts, or how it ended if it did not end well."""
     if run.status is Status.COMPLETED:
         return ""
     if run.status in (Status.IN_PROGRESS, Status.STOPPING):

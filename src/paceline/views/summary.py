@@ -8,18 +8,18 @@ import msgspec
 from paceline.diagnosis.case import Level, from_plain
 from paceline.diagnosis.restarts import totals
 from paceline.diagnosis.slow.slowdown import slowest_ranks
-from paceline.diagnosis.slow.steady_step import steady_step
+from paceline.diagnosis.slow.steady_step import SteadyStep, steady_step
 from paceline.diagnosis.time_breakdown import TimeSpent, time_spent
 from paceline.facts import Evidence, RankExit, Run, SecondaryStatus, Status
 from paceline.findings import CauseFinding
 from paceline.recording.rank_sets import named_ranks
 from paceline.terminal_text import BOLD, BOLD_GREEN, BOLD_RED, painted
 from paceline.views.headline import headline
-from paceline.views.pace import pace
+from paceline.views.pace import pace, samples_per_second
 from paceline.views.restarts import restarts_facts, restarts_text
 from paceline.views.status import run_lasts
 from paceline.views.table import crop
-from paceline.views.units import counted, duration, milliseconds, percent
+from paceline.views.units import counted, duration, milliseconds, percent, samples_rate
 from paceline.views.why import finding_short
 
 _MOST_NOT_JUDGED = 5
@@ -86,6 +86,7 @@ def summary_facts(evidence: Evidence, *, now_ns: int | None = None) -> dict[str,
         "in_steps_seconds": spent.step_seconds,
         "step_seconds": None if steady is None else steady.seconds,
         "steady_step_count": None if steady is None else steady.count,
+        "samples_per_second": _samples_per_second(evidence, steady),
         "compute_seconds": spent.compute_seconds,
         "loading_seconds": spent.data_seconds,
         "exposed_communication_seconds": spent.communication_seconds,
@@ -157,7 +158,15 @@ def _first_line(evidence: Evidence, spent: TimeSpent, color: bool) -> str:
         parts.append(counted(spent.step_count, "step"))
         if spent.step_count > 1 and (steady := steady_step(evidence.ranks)) is not None:
             parts.append(f"{milliseconds(steady.seconds)}/step")
+            if (speed := _samples_per_second(evidence, steady)) is not None:
+                parts.append(samples_rate(speed))
     return "  ".join(parts)
+
+
+def _samples_per_second(evidence: Evidence, steady: SteadyStep | None) -> float | None:
+    newest = max((record.attempt for record in evidence.ranks), default=0)
+    records = [record for record in evidence.ranks if record.attempt == newest]
+    return None if steady is None else samples_per_second(records, steady.seconds)
 
 
 def _causes(evidence: Evidence, has_headline: bool) -> list[str]:

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from paceline.recording.rank_sets import named_ranks
 from paceline.recording.rank_spans import RankSpans
 from paceline.views.live import event_text
 from paceline.views.report.markup import without_controls
 
-_JOB = 1
+_JOB, _HANGS = 1, 2
 _SEQUENCE = 1
 # Numbers of tracks; a rank has three below its own.
 _RANK_TRACKS, _HOST_TRACKS = 1_000, 1_000_000_000
@@ -24,6 +25,7 @@ _COUNTERS = (
     ("memory in use, MiB", "memory", "used_bytes", 1 / (1 << 20)),
 )
 _BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
+_ENDS_A_HANG = frozenset({"standstill_over", "restart", "run_finished"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,13 @@ def timeline(
 
     Holds:   on each track begins and ends alternate in nesting order: a span that would cut another one begins where that one ends
     """
+    events = sorted(events, key=lambda event: t_ns if isinstance(t_ns := event.get("t_ns"), int) else 0)
     tracks, marks = [Track(_JOB, "job")], list(_of_job(events, from_ns, to_ns))
+    hangs = list(_hangs(events, from_ns, to_ns))
+    if hangs:
+        tracks.append(Track(_HANGS, "hangs", _JOB))
+    for begin_ns, end_ns, name in hangs:
+        marks += [Mark(_HANGS, _BEGIN, begin_ns, name), Mark(_HANGS, _END, end_ns)]
     for place, of_rank in enumerate(ranks):
         group = _RANK_TRACKS + 10 * place
         tracks.append(Track(group, f"rank {of_rank.rank} on {of_rank.host}, attempt {of_rank.attempt}"))
@@ -115,6 +123,25 @@ def _of_job(events: Iterable[Mapping[str, Any]], from_ns: int, to_ns: int) -> It
         text, t_ns = event_text(event), event.get("t_ns")
         if text is not None and isinstance(t_ns, int) and from_ns <= t_ns <= to_ns:
             yield Mark(_JOB, _INSTANT, t_ns, text.removeprefix("paceline  "))
+
+
+def _hangs(events: Iterable[Mapping[str, Any]], from_ns: int, to_ns: int) -> Iterator[tuple[int, int, str]]:
+    """Begin, end and name of each time in which no rank made progress: from its begin, which is known only later, to what ended it."""
+    since_ns, name = None, ""
+    for event in [*events, {"event": "run_finished", "t_ns": to_ns}]:
+        t_ns, still = event.get("t_ns"), event.get("standstill")
+        if not isinstance(t_ns, int):
+            continue
+        begin_ns = still.get("since_ns") if isinstance(still, Mapping) else None
+        is_other = isinstance(begin_ns, int) and begin_ns != since_ns
+        if since_ns is not None and (is_other or event.get("event") in _ENDS_A_HANG):
+            end_ns = min(begin_ns if isinstance(begin_ns, int) and is_other else t_ns, to_ns)
+            if max(since_ns, from_ns) < end_ns:
+                yield max(since_ns, from_ns), end_ns, name
+            since_ns = None
+        if isinstance(begin_ns, int) and is_other and isinstance(still, Mapping):
+            late = [rank for rank in still.get("late") or () if isinstance(rank, int)]
+            since_ns, name = begin_ns, f"hang: the others wait for {named_ranks(late)}" if late else "hang"
 
 
 def _counters(

@@ -1,6 +1,6 @@
 """A run at one moment: its pace, its ranks, its machines. Plain text; the caller repaints it while the run lasts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paceline.diagnosis.restarts import totals
@@ -12,15 +12,20 @@ from paceline.views.restarts import restarts_facts, restarts_text
 from paceline.views.status import live_line, ranks_text, run_lasts
 from paceline.views.summary import wall_seconds
 from paceline.views.table import crop, table
+from paceline.views.top_screen import Screen, chosen_ranks, key_line
+from paceline.views.top_strip import RankUsage, Values, late_fractions, rank_usage, strip_texts
 from paceline.views.units import UNKNOWN, bare_milliseconds, count, percent, rate, size, stamp
 
-_RANK_HEADERS = ("RANK", "HOST", "STEP", "MS/STEP", "DATA", "COMM", "CKPT", "STATE")
-_RANK_NUMBERS = frozenset(_RANK_HEADERS[:1] + _RANK_HEADERS[2:7])
+_RANK_HEADERS = ("RANK", "HOST", "STEP", "MS/STEP", "LATE", "DATA", "COMM", "CKPT", "CPU", "RSS", "GPU", "STATE")
+_RANK_NUMBERS = frozenset(_RANK_HEADERS) - {"HOST", "STATE"}
+# Columns that are there only where something is known.
+_RANK_OPTIONAL = frozenset({"LATE", "CPU", "RSS", "GPU"})
 _HOST_HEADERS = ("HOST", "CPU", "MEMORY", "NET IN", "NET OUT", "DISK", "GPU", "GPU MEMORY", "GPU POWER")
 _HOST_NUMBERS = frozenset(_HOST_HEADERS[1:])
 # Columns that a narrow terminal leaves out, the first one first. A number that is cut in its middle says nothing.
 _HOST_FIRST_OUT = ("DISK", "GPU POWER", "NET OUT", "NET IN", "GPU MEMORY")
-_RANK_FIRST_OUT = ("CKPT", "DATA", "COMM")
+_RANK_FIRST_OUT = ("CKPT", "RSS", "CPU", "DATA", "COMM", "GPU", "LATE")
+_LEAST_STRIP, _MOST_STRIP = 10, 60
 # For an ended run: which value over the whole run.
 _OVER = "RUN"
 
@@ -34,8 +39,13 @@ def top_text(
     width: int | None = 100,
     height: int | None = None,
     ascii_only: bool = False,
+    screen: Screen | None = None,
+    strips: Mapping[str, Values] | None = None,
 ) -> str:
-    """The whole picture. With a `height`, ranks that do not fit are counted in the last line; the slowest one is never left out."""
+    """The whole picture. With a `height`, ranks that do not fit are counted in the last line; the slowest one is never left out.
+
+    `screen`: the choice of ranks and what the strips show; None: every rank, and no line about keys. `strips`: the last minute of hosts.
+    """
     run = evidence.run
     hosts_text = f"{len(evidence.hosts)} {plural(len(evidence.hosts), 'host')}"
     head = [
@@ -46,12 +56,19 @@ def top_text(
         head.append(f" {run.reason}")
     if restarts := restarts_text(totals(evidence.events)):
         head.append(f" {restarts}")
-    hosts = _hosts_table(loads, width, ascii_only)
+    has_strips = screen is not None and strips is not None
+    # Columns of which nothing is known give their place to the strips.
+    for_hosts = width if width is None or not has_strips else max(width - _MOST_STRIP // 2 - 2, width // 2)
+    hosts = _hosts_table(loads, for_hosts, ascii_only)
+    if screen is not None and strips is not None and hosts:
+        hosts = _with_strips(hosts, loads, screen, strips, width, ascii_only)
     tail = [f"not judged: {text}" for text in evidence.not_judged[:3]]
     if len(evidence.not_judged) > 3:
         tail.append(f"not judged: {len(evidence.not_judged) - 3} more, with --json")
+    if screen is not None:
+        tail.append(key_line(screen, width))
     room = None if height is None else max(height - len(head) - len(loads) - len(tail) - 5, 1)
-    ranks = _ranks_table(evidence, now, room, width, ascii_only)
+    ranks = _ranks_table(evidence, now, room, width, ascii_only, screen or Screen())
     blocks = ["\n".join(head), hosts, ranks, "\n".join(tail)]
     text = "\n\n".join(block for block in blocks if block)
     return "\n".join(crop(line, width, ascii_only=ascii_only) for line in text.splitlines())
@@ -72,6 +89,7 @@ def top_facts(
         "wall_seconds": wall_seconds(run, now_ns),
         "step": now.step,
         "step_seconds": now.step_seconds,
+        "samples_per_second": now.samples_per_second,
         "ranks_here": now.ranks_here,
         "ranks_wanted": now.ranks_wanted,
         "spread": now.spread,
@@ -149,35 +167,80 @@ def _columns_that_fit(
     return [headers[column] for column in keep], [[row[column] for column in keep] for row in rows]
 
 
-def _ranks_table(evidence: Evidence, now: Pace, room: int | None, width: int | None, ascii_only: bool) -> str:
+def _with_strips(
+    hosts: str,
+    loads: Sequence[HostUsage] | Sequence[RunLoad],
+    screen: Screen,
+    strips: Mapping[str, Values],
+    width: int | None,
+    ascii_only: bool,
+) -> str:
+    """The table of hosts with a strip at the end of each line, where there is room for one."""
+    first, *lines = hosts.splitlines()
+    wide = max(map(len, (first, *lines))) + 2
+    cells = _MOST_STRIP if width is None else min(width - wide, _MOST_STRIP)
+    names = [load.host for load in loads if isinstance(load, HostUsage)]
+    if cells < _LEAST_STRIP or len(names) != len(lines):
+        return hosts
+    texts = strip_texts(strips, screen.shown, cells, ascii_only=ascii_only)
+    header = f"{screen.shown.upper()}, LAST 60 S"[:cells]
+    return "\n".join(
+        [
+            f"{first.ljust(wide)}{header}",
+            *(f"{line.ljust(wide)}{texts.get(name, '')}".rstrip() for line, name in zip(lines, names, strict=True)),
+        ]
+    )
+
+
+def _ranks_table(
+    evidence: Evidence, now: Pace, room: int | None, width: int | None, ascii_only: bool, screen: Screen
+) -> str:
     if not now.ranks:
         return ""
+    late, usage = late_fractions(now), rank_usage(evidence.telemetry, evidence.events)
     newest = max(record.attempt for record in evidence.ranks)
     lasting = run_lasts(evidence.run)
     states = {
         (record.host, record.rank): _state(record, lasting) for record in evidence.ranks if record.attempt == newest
     }
-    shown = list(now.ranks)
+    chosen = chosen_ranks(screen, now.ranks, late, usage)
+    shown = list(chosen)
     if room is not None and len(shown) > room:
         shown = shown[: max(room - 1, 1)]
-        if now.slowest is not None and now.slowest not in shown:
+        if now.slowest in chosen and now.slowest is not None and now.slowest not in shown:
             shown[-1] = now.slowest
-    rows = [_rank_row(rank, states.get((rank.host, rank.rank), UNKNOWN)) for rank in shown]
-    headers, kept = _columns_that_fit(_RANK_HEADERS, rows, width, _RANK_FIRST_OUT)
+    if not shown:
+        return f"no rank of {len(now.ranks)} is one of {screen.words!r}"
+    every = [
+        _rank_row(rank, states.get(key, UNKNOWN), late.get(key), usage.get(key, RankUsage()))
+        for rank in shown
+        for key in [(rank.host, rank.rank)]
+    ]
+    known = [
+        place
+        for place, header in enumerate(_RANK_HEADERS)
+        if header not in _RANK_OPTIONAL or any(row[place] != UNKNOWN for row in every)
+    ]
+    rows = [[row[place] for place in known] for row in every]
+    headers, kept = _columns_that_fit([_RANK_HEADERS[place] for place in known], rows, width, _RANK_FIRST_OUT)
     text = table(headers, kept, right=_RANK_NUMBERS, width=width, ascii_only=ascii_only)
-    left_out = len(now.ranks) - len(shown)
+    left_out = len(chosen) - len(shown)
     return f"{text}\n{left_out} more {plural(left_out, 'rank')}" if left_out else text
 
 
-def _rank_row(rank: RankPace, state: str) -> tuple[str, ...]:
+def _rank_row(rank: RankPace, state: str, late: float | None, usage: RankUsage) -> tuple[str, ...]:
     return (
         str(rank.rank),
         rank.host,
         count(rank.step),
         bare_milliseconds(rank.step_seconds),
+        percent(late),
         percent(rank.data_fraction),
         percent(rank.communication_fraction),
         percent(rank.checkpoint_fraction),
+        percent(usage.cpu_cores),
+        size(usage.resident_bytes),
+        percent(usage.gpu_busy_fraction),
         state,
     )
 

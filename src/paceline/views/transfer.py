@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from paceline.spelling import plural
+from paceline.views.progress import BYTES, progress_text
 from paceline.views.units import duration, size
 
 CHECKPOINTS = "checkpoints"
-BAR_CELLS = 10
 
 
 def transfer_text(event: Mapping[str, Any]) -> str | None:
@@ -38,13 +38,9 @@ def transfer_doing(event: Mapping[str, Any]) -> str | None:
         return None
     verb = "fetching" if event.get("direction") == "download" else "sending"
     total, done = _number(event.get("total_bytes")), _number(event.get("done_bytes"))
-    far = f" {_bar(done / total)} {done / total:.0%} of {size(total)}" if total and done is not None else ""
-    return f"{verb} {event.get('what')} on {event.get('host')}{far}"
-
-
-def _bar(fraction: float) -> str:
-    full = min(BAR_CELLS, int(fraction * BAR_CELLS))
-    return f"[{'#' * full}{'.' * (BAR_CELLS - full)}]"
+    return progress_text(
+        f"{verb} {event.get('what')} on {event.get('host')}", done if total else None, total, None, BYTES
+    )
 
 
 def _number(value: Any) -> float | None:

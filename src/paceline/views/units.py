@@ -81,6 +81,13 @@ def rate(bytes_per_second: float | None) -> str:
     return text if text == UNKNOWN else f"{text}/s"
 
 
+def samples_rate(per_second: float | None) -> str:
+    """Throughput of the training: "2 860 samples/s", "0.4 samples/s"."""
+    if per_second is None:
+        return UNKNOWN
+    return f"{count(round(per_second)) if per_second >= 10 else f'{per_second:.1f}'} samples/s"
+
+
 def stamp(time_ns: int | None) -> str:
     """UTC to the second: "2026-11-20T11:42:30Z"."""
     if not time_ns:

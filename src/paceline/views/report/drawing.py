@@ -53,10 +53,11 @@ def curves(
     return _picture(title, height + 4, *drawn)
 
 
-def rows(title: str, named: Sequence[tuple[str, Values]]) -> Markup:
+def rows(title: str, named: Sequence[tuple[str, Values]], stood: Sequence[Sequence[bool]] = ()) -> Markup:
     """One row of cells for each rank: the larger a value, the darker its cell. None: nothing is known, and the cell is empty.
 
-    Cells of one row that look alike are one element, so that many ranks make no large file.
+    `stood`: for each row the cells in a colour of their own. Cells of one row that look alike are one element, so that many ranks
+    make no large file.
     """
     darkest = max(
         _LEAST_DARKEST, max((value for _, values in named for value in values if value is not None), default=0.0)
@@ -77,6 +78,8 @@ def rows(title: str, named: Sequence[tuple[str, Values]]) -> Markup:
             )
             for level in sorted({level for level in levels if level})
         ]
+        if stood and any(stood[number]):
+            drawn.append(element("path", class_="stood", d=_cells(stood[number], y)))
     return _picture(title, len(named) * _ROW_HEIGHT, *drawn)
 
 

@@ -1,22 +1,25 @@
 """What the page of a run says, as plain data: `paceline.page/1`. Its figures are those of `why`, `top` and the summary."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from paceline.diagnosis.case import Case, StepTiming, from_plain, to_plain
+from paceline.diagnosis.case import Case, to_plain
 from paceline.diagnosis.restarts import totals
 from paceline.diagnosis.time_limit import forecast_text
-from paceline.diagnosis.verdict import Diagnosis
+from paceline.diagnosis.verdict import Diagnosis, told_otherwise
 from paceline.facts import Evidence
+from paceline.recording.lateness import LateRow
 from paceline.recording.log_tails import LogEnd
 from paceline.recording.step_columns import StepColumns, TimeAxis
 from paceline.storage.urls import shown_argv
 from paceline.views.host_load import HostUsage, RunLoad, usage_in_columns
 from paceline.views.live import event_text
 from paceline.views.pace import Pace
+from paceline.views.report.grid import grid_facts
+from paceline.views.report.notes import marks, notes
 from paceline.views.restarts import restart_lines
 from paceline.views.stack import stack_text
 from paceline.views.summary import summary_facts
@@ -51,12 +54,20 @@ class Recorded:
     """From the run's start to its end, or to now."""
     steps: Sequence[StepColumns]
     """The steps on that axis."""
+    late: Sequence[LateRow] = ()
+    """How late the ranks came to the collectives."""
     logs: Sequence[LogEnd] = ()
     """Ends of logs, those that say most first."""
     not_shown: Sequence[str] = ()
     """What is left out, in words."""
     now_ns: int = 0
     """When the page is made."""
+    usd_per_hour: float | None = None
+    """Price of one host for an hour, in US dollars; None: not known."""
+    price_from: str = ""
+    """Where that price is from."""
+    hosts_read: Collection[str] = ()
+    """The hosts whose own directory is in this recording; (): not known."""
 
 
 def page_facts(recorded: Recorded) -> dict[str, Any]:
@@ -64,7 +75,9 @@ def page_facts(recorded: Recorded) -> dict[str, Any]:
     evidence, case = recorded.evidence, recorded.case
     run, now_ns = evidence.run, recorded.now_ns
     restarts = totals(evidence.events)
-    late, late_left_out = _lateness(evidence.events, recorded.axis)
+    late = _lateness(recorded.late)
+    latest, late_left_out = _latest(late)
+    summary = summary_facts(evidence, now_ns=now_ns)
     events = list(_events(evidence.events))
     left_out = [*recorded.not_shown, *late_left_out]
     if len(events) > _MOST_EVENTS:
@@ -85,18 +98,28 @@ def page_facts(recorded: Recorded) -> dict[str, Any]:
             "directory": run.directory,
         },
         "verdict": why_json(recorded.diagnosis, run, earlier(recorded.diagnosis, case), restarts),
-        "summary": summary_facts(evidence, now_ns=now_ns),
+        "told_live": [
+            msgspec.to_builtins(one)
+            for one in told_otherwise(recorded.diagnosis.findings, evidence.events, case.attempt)
+            if one.live and one.now
+        ],
+        "summary": summary,
         "now": top_facts(evidence, recorded.pace, recorded.loads, now_ns=now_ns),
         "forecast": None if case.forecast is None else to_plain(case.forecast),
         "forecast_text": None if case.forecast is None else forecast_text(case.forecast),
         "restart_lines": restart_lines(restarts),
         "axis": {"from_ns": recorded.axis.from_ns, "to_ns": recorded.axis.to_ns, "columns": recorded.axis.columns},
         "pace": _pace(recorded.steps, recorded.axis),
-        "lateness": late,
+        "lateness": {"rows": latest},
+        "grid": grid_facts(recorded.steps, late, evidence.events, recorded.axis),
+        "marks": list(marks(evidence.events, recorded.axis.to_ns)),
+        "cost": _cost(recorded, summary),
+        "notes": list(notes(evidence, recorded.hosts_read, now_ns)),
         "machines": [
             {"host": host, **usage_in_columns(host, evidence.telemetry.get(host, ()), recorded.axis)}
             for host in evidence.hosts
         ],
+        "sensors_missing": list(_sensors_missing(evidence.events)),
         "stacks_text": stack_text(run.id, tuple(case.looks.values()), lasts=case.lasts) if case.looks else None,
         "told": events,
         "logs": [msgspec.to_builtins(one) for one in recorded.logs],
@@ -123,38 +146,47 @@ def _pace(steps: Sequence[StepColumns], axis: TimeAxis) -> dict[str, Any]:
     return {"mean_seconds": mean, "longest_seconds": longest}
 
 
-def _lateness(events: Iterable[Mapping[str, Any]], axis: TimeAxis) -> tuple[dict[str, Any], list[str]]:
-    """For each rank, how much later than the first rank it came to the collectives, as a share of the step."""
-    attempt = 0
-    timings: list[StepTiming] = []
-    for event in events:
-        if event.get("event") != "tempo":
-            continue
-        try:
-            timing = from_plain(StepTiming, event.get("tempo"))
-        except msgspec.ValidationError:
-            continue
-        if timing.attempt > attempt:
-            attempt, timings = timing.attempt, []
-        if timing.step_seconds > 0 and any(rank.late_seconds is not None for rank in timing.ranks):
-            timings.append(timing)
-    shares: dict[int, list[float | None]] = {}
-    hosts: dict[int, str] = {}
-    for timing in timings:
-        first = axis.column(timing.at_ns - round(timing.window_seconds * 1e9))
-        for rank in timing.ranks:
-            hosts[rank.rank] = rank.host
-            row = shares.setdefault(rank.rank, [None] * axis.columns)
-            if rank.late_seconds is not None:
-                row[first : axis.column(timing.at_ns) + 1] = [rank.late_seconds / timing.step_seconds] * (
-                    axis.column(timing.at_ns) + 1 - first
-                )
-    rows: list[dict[str, Any]] = [{"rank": rank, "host": hosts[rank], "share": shares[rank]} for rank in sorted(shares)]
+def _sensors_missing(events: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, str]]:
+    """What could not be measured on a host, and why, each once."""
+    told = [
+        tuple(str(event.get(name)) for name in ("host", "sensor", "reason"))
+        for event in events
+        if event.get("event") == "sensor_missing"
+    ]
+    for host, sensor, reason in dict.fromkeys(told):
+        yield {"host": host, "sensor": sensor, "reason": reason}
+
+
+def _cost(recorded: Recorded, summary: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the hosts cost, so far and at the end; None: no price is known."""
+    price, wall = recorded.usd_per_hour, summary["wall_seconds"]
+    if price is None or wall is None:
+        return None
+    per_second = price * len(recorded.evidence.hosts) / 3600
+    end = recorded.case.forecast
+    needed = None if end is None or recorded.evidence.run.finished_ns is not None else end.needed_seconds
+    lost = summary["restarts_seconds"]
+    return {
+        "usd_per_hour": price,
+        "price_from": recorded.price_from,
+        "usd_so_far": per_second * wall,
+        "usd_at_end": None if needed is None else per_second * max(needed, wall),
+        "usd_lost": None if lost is None else per_second * lost,
+    }
+
+
+def _lateness(rows: Sequence[LateRow]) -> list[dict[str, Any]]:
+    """How much later than the first rank each rank came to the collectives, as a share of the step."""
+    return [{"rank": row.rank, "host": row.host, "share": row.share} for row in rows]
+
+
+def _latest(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The rows of the ranks that came latest, in their order, and what is left out, in words."""
     if len(rows) <= _MOST_ROWS:
-        return {"rows": rows}, []
-    worst = sorted(rows, key=lambda row: -max((one for one in row["share"] if one is not None), default=0.0))
-    kept = sorted(worst[:_MOST_ROWS], key=lambda row: row["rank"])
-    return {"rows": kept}, [f"how late {len(rows) - _MOST_ROWS} other ranks came: the {_MOST_ROWS} latest are shown"]
+        return list(rows), []
+    order = sorted(rows, key=lambda row: -max((one for one in row["share"] if one is not None), default=0.0))
+    kept = sorted(order[:_MOST_ROWS], key=lambda row: row["rank"])
+    return kept, [f"the numbers of how late {len(rows) - _MOST_ROWS} other ranks came; the map has them"]
 
 
 def _events(events: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:

@@ -1,10 +1,11 @@
 """HTML and SVG as strings. Whatever is not markup is escaped: run names, logs and exceptions are written by anybody."""
 
-import base64
-import hashlib
 import html
 import re
-from importlib.resources import files
+from collections.abc import Mapping
+from typing import Any
+
+from paceline.views.report.assets import digest, packed, script, style_sheet
 
 # Besides what HTML needs: characters that change how a line is shown, and those that no file may contain.
 _CONTROLS = re.compile(
@@ -55,11 +56,18 @@ def joined(parts: object) -> Markup:
     return Markup("".join(map(escaped, parts)))  # type: ignore[call-overload]
 
 
-def document(title: str, *body: object) -> str:
-    """A whole page, which loads nothing and runs nothing: its policy allows one style sheet, by its hash."""
-    style = (files("paceline.views.report") / "page.css").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+def document(title: str, *body: object, model: Mapping[str, Any] | None = None) -> str:
+    """A whole page, which loads nothing. Its policy allows one style sheet and, with a `model`, one script, each by its hash.
+
+    The script finds the model, plain data, in the page and draws it; without a model no script is there.
+    """
+    style = style_sheet()
+    policy = f"default-src 'none'; style-src {digest(style)}; base-uri 'none'; form-action 'none'"
+    scripts: tuple[Markup, ...] = ()
+    if model is not None:
+        policy = f"{policy}; script-src {digest(script())}; connect-src 'none'; img-src 'none'"
+        data = element("script", Markup(packed(model)), type="application/octet-stream", id="model")
+        scripts = (data, element("script", Markup(script())))
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -69,7 +77,7 @@ def document(title: str, *body: object) -> str:
         element("title", title),
         element("style", Markup(style)),
     )
-    return f"<!doctype html>\n{element('html', head, element('body', *body), lang='en')}\n"
+    return f"<!doctype html>\n{element('html', head, element('body', *body, *scripts), lang='en')}\n"
 
 
 def _symbol(found: re.Match[str]) -> str:
