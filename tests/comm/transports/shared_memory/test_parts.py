@@ -8,19 +8,20 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from paceline.comm.transports.peers import PeerLost
 from paceline.comm.transports.shared_memory.collectives import beginning, reduce_in_order
+from paceline.comm.transports.shared_memory.host_ranks import announcement_of, area_bytes_for
 from paceline.comm.transports.shared_memory.segment import PAGE_BYTES, Segment, unnamed_file, whole_pages
-from paceline.comm.transports.shared_memory.sync import PeerLost
 from paceline.comm.transports.shared_memory.transport import (
     CROSSOVER_BYTES,
     OPS,
+    TENSORS,
     SharedMemory,
-    announcement_of,
-    area_bytes_for,
     cut,
     flattened,
     function_of,
     put_back,
+    tensor_over,
 )
 
 
@@ -32,14 +33,14 @@ def test_a_sum_is_taken_in_rank_order_and_divided_at_the_end(count, dtype):
     for source in sources[1:]:
         expected = expected + source
     scratch, result = torch.empty(100, dtype=dtype), torch.empty(100, dtype=dtype)
-    reduce_in_order(torch.add, sources, scratch, result, count)
+    reduce_in_order(TENSORS, torch.add, sources, scratch, result, count)
     assert torch.equal(result, expected / count)
 
 
 @pytest.mark.parametrize("own", (0, 1))
 def test_the_first_two_summands_may_take_the_total(own):
     sources = [torch.full((5,), float(10**rank)) for rank in range(4)]
-    reduce_in_order(torch.add, sources, sources[own], sources[own], 1)
+    reduce_in_order(TENSORS, torch.add, sources, sources[own], sources[own], 1)
     assert sources[own].tolist() == [1111.0] * 5
 
 
@@ -54,9 +55,9 @@ def test_pieces_are_the_tensor_again_and_there_is_always_one(numel):
 
 def test_a_part_is_used_as_far_as_the_piece_goes():
     part = torch.arange(10)
-    assert beginning(part, torch.empty(10)) is part
-    assert torch.equal(beginning(part, torch.empty(3)), torch.arange(3))
-    assert beginning(part, torch.empty(0)).numel() == 0
+    assert beginning(TENSORS, part, torch.empty(10)) is part
+    assert torch.equal(beginning(TENSORS, part, torch.empty(3)), torch.arange(3))
+    assert beginning(TENSORS, part, torch.empty(0)).numel() == 0
 
 
 def test_a_tensor_in_one_row_is_exchanged_where_it_is():
@@ -139,7 +140,7 @@ def test_shared_memory_has_no_name_and_all_of_it_is_there():
     segment = Segment(descriptor, 1 << 20)
     with pytest.raises(OSError):
         os.fstat(descriptor)
-    tensor = segment.tensor(torch.int64, 4096, 10).fill_(3)
+    tensor = tensor_over(segment.map, torch.int64, 4096, 10).fill_(3)
     assert segment.cells[512] == 3 and tensor.sum() == 30
 
 

@@ -9,8 +9,6 @@ import mmap
 import os
 import tempfile
 
-import torch
-
 PAGE_BYTES = 4096
 
 
@@ -53,7 +51,7 @@ def _unnamed_in(directory: str) -> int:
 
 
 class Segment:
-    """One mapping of the file: cells of 8 bytes at the front for counters, then bytes for tensors."""
+    """One mapping of the file: cells of 8 bytes at the front for counters, then bytes for the arrays."""
 
     def __init__(self, descriptor: int, size_bytes: int) -> None:
         """Map the file and close the descriptor."""
@@ -63,13 +61,6 @@ class Segment:
         finally:
             os.close(descriptor)
         self.cells = memoryview(self.map).cast("Q")
-
-    def tensor(self, dtype: torch.dtype, offset_bytes: int, count: int) -> torch.Tensor:
-        """A flat tensor of `count` elements over these bytes. The tensor keeps the mapping alive."""
-        # A tensor made in inference mode could not be written outside of inference mode.
-        with torch.inference_mode(False):
-            tensor: torch.Tensor = torch.frombuffer(self.map, dtype=dtype, count=count, offset=offset_bytes)
-        return tensor
 
 
 def whole_pages(size_bytes: int) -> int:

@@ -27,7 +27,7 @@ import weakref
 from collections.abc import Sequence
 from enum import IntEnum
 
-from ..base import PeerLost
+from ..peers import PeerLate, PeerLost
 from .segment import Segment
 
 _NOBODY_WAITS = 2**64 - 1
@@ -37,14 +37,6 @@ _LAST_WORDS_BYTES = 256
 _FIRST_SLEEP_MS = 2.0
 _SLEEP_MS = 1000.0
 _CLOSED = "this exchange among the ranks of a host was closed"
-
-
-class PeerLate(RuntimeError):
-    """A rank of this host is alive but did not take part in time. `rank`: its number, as in messages."""
-
-    def __init__(self, rank: int, text: str) -> None:
-        super().__init__(text)
-        self.rank = rank
 
 
 class Counter(IntEnum):
