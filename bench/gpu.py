@@ -16,10 +16,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from pprint import pformat
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "faults")]
+TESTS = HERE.parent / "tests"
+sys.path[:0] = [str(HERE), str(HERE.parent / "src"), *(str(TESTS / name) for name in ("faults", "resume", "shared"))]
 
 from gpu_pieces import PIECES, gpu_names  # noqa: E402
 from results import key_of  # noqa: E402
@@ -139,7 +141,7 @@ def page(found: Sequence[dict[str, Any]]) -> str:
         if one["piece"] == "memory" and one["found"]:
             lines += [*_models(one["found"]["models"]), ""]
         elif one["found"]:
-            lines += ["```json", json.dumps(one["found"], indent=1), "```", ""]
+            lines += ["```text", pformat(one["found"], width=130, compact=True, sort_dicts=False), "```", ""]
     return "\n".join(lines)
 
 

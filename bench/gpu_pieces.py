@@ -9,9 +9,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from gpu_resume import LAUNCHES, environment_of_ranks, kill_and_compare
 
 from paceline.probes.gpus import read_gpus
 
@@ -45,6 +49,23 @@ torch.cuda.synchronize()
 if dist.get_rank() == 0:
     print("ms", (time.perf_counter() - begin) / 50 * 1e3, flush=True)
 dist.destroy_process_group()
+"""
+# One rank waits for its GPU in the 30th step, for half a minute on a GPU of 2 GHz; the other one waits for it.
+_STUCK = """
+import os, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("gloo")
+torch.cuda.set_device(0)
+model = DDP(torch.nn.Linear(256, 256).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(200):
+    if dist.get_rank() == 1 and step == 30:
+        torch.cuda._sleep(60_000_000_000)
+    loss = model(torch.ones(8, 256, device="cuda")).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    loss.item()
 """
 _TOO_MUCH = """
 import torch
@@ -87,29 +108,54 @@ def shared() -> dict[str, Any]:
 def memory() -> dict[str, Any]:
     """Twelve models: memory and step time predicted from a trace, and measured."""
     device = _name()
-    rows = []
-    for name in MODELS:
-        measured = json.loads(_output([sys.executable, str(HERE / "gpu_train.py"), name]))
-        planned = _planned(name, device)
-        rows.append({"model": name, "measured": measured, "predicted": planned})
-    return {"device": device, "models": rows}
+    said = _output([sys.executable, str(HERE / "gpu_train.py"), *MODELS])
+    measured = [json.loads(line) for line in said.splitlines()]
+    with ThreadPoolExecutor() as pool:
+        planned = pool.map(lambda name: _planned(name, device), MODELS)
+    rows = zip(MODELS, measured, planned, strict=True)
+    return {"device": device, "models": [{"model": one, "measured": is_, "predicted": was} for one, is_, was in rows]}
+
+
+def resume() -> dict[str, Any]:
+    """Ranks that are killed while they train on a GPU: equal to torchrun's run, bit for bit? How soon do they go on?"""
+    with ThreadPoolExecutor() as pool:
+        runs = pool.map(lambda launch: kill_and_compare(launch, environment_of_ranks()), LAUNCHES)
+        return {"runs": list(runs)}
+
+
+def stuck() -> dict[str, Any]:
+    """A rank that waits half a minute for a kernel, and one that waits for it: who was named meanwhile, with which line, how soon."""
+    with _Project() as project:
+        begin = time.monotonic()
+        project.run(_STUCK, "--nproc-per-node", "2")
+        seconds = time.monotonic() - begin
+        why = project.why()
+    return {
+        "seconds_of_the_job": round(seconds, 1),
+        "findings": [
+            {key: one.get(key) for key in ("code", "title", "ranks", "confidence", "detected_after_seconds", "saw")}
+            for one in [*why["findings"], *why["earlier"]]
+        ],
+        "not_judged": why["not_judged"],
+    }
 
 
 def overhead() -> dict[str, Any]:
-    """One model trained with and without paceline, in turn: milliseconds of a step."""
-    pairs = []
+    """One model trained without paceline, with it, and with its state kept, in turn: milliseconds of a step."""
     script = str(HERE / "gpu_train.py")
-    for turn in range(6):
+    argv = ("residual_deep", "--steps", "100")
+    ways: dict[str, Callable[[_Project], str]] = {
+        "bare": lambda _: _output([sys.executable, script, *argv]),
+        "watched": lambda project: project.run_file(script, *argv),
+        "resumable": lambda project: project.run_file(script, *argv, options=("--resume", "auto")),
+    }
+    rounds = []
+    for turn in range(3):
         with _Project() as project:
-            order = (False, True) if turn % 2 else (True, False)
-            pair = {}
-            for watched in order:
-                argv = [sys.executable, script, "residual_deep", "--steps", "100"]
-                said = project.run_file(script, "residual_deep", "--steps", "100") if watched else _output(argv)
-                pair["watched" if watched else "bare"] = json.loads(said.strip().splitlines()[-1])["step_ms"]
-            pairs.append(pair)
-    ratios = [pair["watched"] / pair["bare"] for pair in pairs]
-    return {"pairs": pairs, "median_ratio": statistics.median(ratios)}
+            names = list(ways)[turn:] + list(ways)[:turn]
+            rounds.append({name: json.loads(ways[name](project).strip().splitlines()[-1])["step_ms"] for name in names})
+    ratios = {name: statistics.median(one[name] / one["bare"] for one in rounds) for name in ("watched", "resumable")}
+    return {"rounds": rounds, "median_ratio": ratios}
 
 
 def faults() -> dict[str, Any]:
@@ -130,14 +176,16 @@ def faults() -> dict[str, Any]:
 def tests() -> dict[str, Any]:
     """The tests that need a GPU."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "--timeout", "200"],
+        [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "--timeout", "200", "-p", "no:benchmark"],
         cwd=HERE.parent, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    return {"exit_code": done.returncode, "last_line": done.stdout.strip().splitlines()[-1]}
+    lines = done.stdout.strip().splitlines()
+    failures = [line for line in lines if line.startswith(("E  ", "FAILED"))]
+    return {"exit_code": done.returncode, "last_line": lines[-1], "failures": failures[:40]}
 
 
 PIECES: dict[str, Callable[[], dict[str, Any]]] = {
-    piece.__name__: piece for piece in (telemetry, nccl, shared, faults, tests, overhead, memory)
+    piece.__name__: piece for piece in (telemetry, nccl, shared, faults, stuck, tests, resume, overhead, memory)
 }
 
 
@@ -163,9 +211,9 @@ class _Project:
         script.write_text(text)
         return self._paceline("run", "--progress", "off", *options, str(script), fails=fails)
 
-    def run_file(self, script: str, *arguments: str) -> str:
+    def run_file(self, script: str, *arguments: str, options: Sequence[str] = ()) -> str:
         """Run a file under paceline; its output."""
-        return self._paceline("run", "--progress", "off", script, *arguments)
+        return self._paceline("run", "--progress", "off", *options, script, *arguments)
 
     def why(self) -> dict[str, Any]:
         """The answer of `paceline why`."""
@@ -207,7 +255,7 @@ def _planned(name: str, device: str) -> dict[str, Any]:
 def _bench(*options: str) -> dict[str, Any]:
     argv = ["bench", "all_reduce", "-b", "1M", "-e", "64M", "-f", "4", "-n", "10", "--no-baseline", "--json", *options]
     found: dict[str, Any] = json.loads(_output([sys.executable, "-m", "paceline", *argv]))
-    return {str(row["size_bytes"]): row for row in found["results"]}
+    return {str(row["size"]): row for row in found["results"]}
 
 
 def _gpu_count() -> int:

@@ -1,6 +1,7 @@
-"""Trains one of gpu_models.py for some steps: `python bench/gpu_train.py NAME [--device cuda|cpu] [--steps N]`. Prints one JSON object."""
+"""Trains some of gpu_models.py: `python bench/gpu_train.py NAME... [--device cuda|cpu] [--steps N]`. Prints a line of JSON for each."""
 
 import argparse
+import gc
 import json
 import statistics
 import time
@@ -11,11 +12,12 @@ from gpu_models import MODELS
 
 def main() -> None:
     arguments = argparse.ArgumentParser()
-    arguments.add_argument("name", choices=sorted(MODELS))
+    arguments.add_argument("names", nargs="+", choices=sorted(MODELS), metavar="NAME")
     arguments.add_argument("--device", default="cuda")
     arguments.add_argument("--steps", type=int, default=20)
     asked = arguments.parse_args()
-    print(json.dumps(train(asked.name, asked.device, asked.steps)))
+    for name in asked.names:
+        print(json.dumps(train(name, asked.device, asked.steps)), flush=True)
 
 
 def train(name: str, device: str, steps: int) -> dict[str, float | int | str]:
@@ -24,6 +26,9 @@ def train(name: str, device: str, steps: int) -> dict[str, float | int | str]:
     model, batch = made["model"].to(device), made["batch"].to(device)
     optimizer = torch.optim.AdamW(model.parameters())
     on_gpu = device.startswith("cuda")
+    if on_gpu:
+        gc.collect()
+        torch.cuda.reset_peak_memory_stats()
     times = []
     for _ in range(steps + 5):
         begin = time.perf_counter()

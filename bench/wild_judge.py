@@ -103,13 +103,18 @@ def read(script: Script, out: str, err: str, code: int | None, seconds: float) -
     return Ran(
         code=code,
         seconds=round(seconds, 1),
-        losses=tuple(sorted(re.findall(script.loss, out + err))) if script.loss else (),
+        losses=tuple(sorted(re.findall(script.loss, without_bars(out + err)))) if script.loss else (),
         shapes=tuple(sorted({shape(line) for line in out.splitlines()})),
         own_ms=round(sorted(own)[len(own) // 2], 1) if own else None,
         steps=int(steps[1].replace(",", "")) if steps else None,
         step_ms=float(pace[1].replace(",", "")) * (1000 if pace[2] == "s" else 1) if pace else None,
         times=times[1] if times else "",
     )
+
+
+def without_bars(text: str) -> str:
+    """The text without progress bars: how often one is drawn is a matter of time."""
+    return "\n".join(piece for piece in re.split(r"[\r\n]", text) if not re.search(r"it/s|s/it", piece))
 
 
 def shape(line: str) -> str:

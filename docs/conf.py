@@ -1,6 +1,7 @@
 """The documentation site: `make site` reads these settings. Sphinx loads its extensions by the names below."""
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,13 @@ TOP_FILES = re.compile(r"\]\((?:\.\./)+(CHANGELOG|SECURITY)\.md")
 def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.connect("source-read", lead_to_own_pages)
+    app.connect("build-finished", copy_pictures)
+
+
+def copy_pictures(app: Any, error: Exception | None) -> None:
+    """Pages name their pictures in HTML, one for light and one for dark, and Sphinx copies only those that Markdown names."""
+    if error is None and app.builder.format == "html":
+        shutil.copytree(REPOSITORY / "docs" / "pictures", Path(app.outdir) / "pictures", dirs_exist_ok=True)
 
 
 def lead_to_own_pages(app: Any, name: str, text: list[str]) -> None:

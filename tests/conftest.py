@@ -31,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         help="write the tests that were skipped to FILE, for `pytest @FILE` once what they need is installed",
     )
+    parser.addoption("--wide", action="store_true", help="also what is marked wide")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -44,13 +45,22 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_configure() -> None:
-    """A suite started in the background inherits an ignored Ctrl-C, and would hand that on to every process it starts."""
+    """What the suite inherits and would hand on to every process it starts.
+
+    An ignored Ctrl-C, where it runs in the background; and a width, which counts more than that of a terminal a test opens.
+    """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in ("COLUMNS", "LINES"):
+        os.environ.pop(name, None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Fast tests first, then those that start processes; a gpu test without a GPU is shown as skipped, never left out."""
+    wide = [] if config.getoption("--wide") else [item for item in items if item.get_closest_marker("wide")]
+    if wide:
+        config.hook.pytest_deselected(items=wide)
+        items[:] = [item for item in items if not item.get_closest_marker("wide")]
     items.sort(key=lambda item: any(item.get_closest_marker(name) for name in SLOW_MARKERS))
     wants_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if wants_gpu and not _has_gpu():

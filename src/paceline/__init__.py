@@ -4,6 +4,8 @@ Importing this package loads nothing else: the verbs are in `paceline.cli`, thos
 is in `paceline.worker`.
 """
 
+import builtins
+
 # A type checker takes the name for typing's. typing itself is a slow import, and nothing catches Ctrl-C before `main` runs.
 TYPE_CHECKING = False
 
@@ -12,9 +14,19 @@ if TYPE_CHECKING:
 
     from paceline.api import run, run_function, runs
 
-__all__ = ["__version__", "run", "run_function", "runs"]
+__all__ = ["__version__", "run", "run_function", "runs", "step"]
 
 __version__ = "0.1.0"
+
+
+def step() -> None:
+    """Say that a step has ended, in a loop that paceline cannot see into, such as one written by hand in JAX. Outside of a job: nothing.
+
+    Steps of an optimizer of torch, of TensorFlow or of Keras that take turns with these calls are not counted again.
+    """
+    count = getattr(builtins, "__paceline_step__", None)
+    if count is not None:
+        count()
 
 
 def __getattr__(name: str) -> "Any":

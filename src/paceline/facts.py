@@ -215,7 +215,7 @@ class Job:
     allow_lossy: bool = False
     """Whether `auto` may choose a strategy that is not exact."""
     tf_config: str | None = None
-    """The form of TF_CONFIG for the one process of each host; None: no TF_CONFIG."""
+    """The form of TF_CONFIG, multi_worker_mirrored or parameter_server; None: no TF_CONFIG."""
     output_url: str | None = None
     """The location of model.tar.gz and output.tar.gz."""
     checkpoint_url: str | None = None
@@ -238,6 +238,11 @@ class Job:
     """The settings for the SageMaker contract."""
     console: Console = field(default_factory=Console)
     """The output that reaches the terminal."""
+
+    @property
+    def ends_with_rank_0(self) -> bool:
+        """Whether the job is done when rank 0 has ended well: workers of parameter servers wait for its orders for ever."""
+        return self.tf_config == "parameter_server"
 
     @property
     def fetches(self) -> bool:
@@ -313,6 +318,8 @@ class Step:
     """The part of the duration in which the rank waited for collectives."""
     checkpoint_ns: int
     """The part of the duration in which the rank saved a checkpoint."""
+    communication_measured: bool = False
+    """`communication_ns` was timed in this step. False: it may be that of an earlier sample, or it was not recorded which."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,6 +366,8 @@ class RankRecord:
     """The batch count at that time."""
     loader_batches: int | None = None
     """Length of the DataLoader in use."""
+    batch_size: int | None = None
+    """Samples in a batch of the DataLoader of the first steps. None: not known."""
     left_by: int | None = None
     """0 without last words, 1 at the end of the script, 2 after a call of sys.exit."""
     dropped_records: int = 0

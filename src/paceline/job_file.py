@@ -70,6 +70,8 @@ class JobFile:
     """Whether paceline prints its own answer as JSON."""
     json_file: str | None = None
     """The file to which the first host's agent writes that answer as well. None: no file."""
+    plan: dict[str, Any] | None = None
+    """What `paceline plan --json` said of the job, kept with its recording. None: there is no plan."""
     command: tuple[str, ...] = ()
     """The command line that described the job, without secrets, for the recording."""
     setup: HostSetup = field(default_factory=HostSetup)

@@ -18,7 +18,7 @@ _KEY = os.urandom(8).hex()
 # C0 except newline and tab, DEL and C1; marks that change the direction of text, and U+2028 and U+2029, which end lines; surrogates, which
 # some encodings write as the bytes that they stand for.
 _CONTROLS = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-_FOREIGN = re.compile(rf"[{_CONTROLS}](?:(?<=\x1b){_KEY}(\[[0-9;]*[A-Za-z]))?")
+_FOREIGN = re.compile(rf"[{_CONTROLS}](?:(?<=\x1b){_KEY}(\[\??[0-9;]*[A-Za-z]))?")
 
 
 def own_code(code: str) -> str:

@@ -26,6 +26,7 @@ REFUSED = {
     "logs": ["r-zzzzzz"],
     "top": ["r-zzzzzz"],
     "why": ["r-zzzzzz"],
+    "web": ["r-zzzzzz"],
     "report": ["r-zzzzzz"],
     "compare": ["r-zzzzzz"],
     "metrics": ["r-zzzzzz"],
@@ -62,6 +63,7 @@ OTHER_VALUES = {
     "instance": "check is about one job; plan compares several types",
     "local-hosts": "run makes N hosts; rehearse tries several such numbers",
     "nproc-per-node": "run may count GPUs; rehearse needs a number",
+    "plan": "check and submit make the plan from these options; run keeps one that was made, and asks nothing of it",
 }
 # An option with the same kind of value whose sentence differs.
 OTHER_SENTENCES = {
@@ -82,6 +84,7 @@ OTHER_SENTENCES = {
     "run-dir": "run makes the recordings that the others read",
     "steps": "plan: of the job, whose --total-steps run takes; rehearse and bench: of a try",
     "stop-grace": "the same grace",
+    "token-file": "run: the secret of the job's agents; web: that of the page",
     "timeout": "how long to wait for a step; without a script, for a collective",
     "where": "the same conditions",
     "zones": "the zones of the job's hosts: run makes them, plan counts them",
@@ -257,6 +260,7 @@ def test_dir_has_one_meaning_and_run_dir_another():
         "metrics",
         "timeline",
         "stack",
+        "web",
     }
     assert set(by_name()["run-dir"]) == {
         "run",
@@ -271,6 +275,7 @@ def test_dir_has_one_meaning_and_run_dir_another():
         "timeline",
         "stack",
         "stop",
+        "web",
         "resume",
     }
 

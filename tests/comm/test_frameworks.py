@@ -49,6 +49,7 @@ def results(
     return results_of
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("case", CASES)
 def test_two_ranks_get_what_gloo_gives_to_the_bit(results, case):
     for ours, theirs in both(results, "aa", case):

@@ -22,11 +22,11 @@ def lose(hosts, how, ending, tmp_path, environment):
 @pytest.mark.parametrize(
     ("hosts", "how", "seen"),
     [
-        ("aa", "large", "rank 1 on a ended"),
+        pytest.param("aa", "large", "rank 1 on a ended", marks=pytest.mark.wide),
         ("aa", "in_flight", "rank 1 on a ended"),
         ("aabb", "ddp", "rank 3 on b ended"),
-        ("aab", "small", "rank 2"),
-        ("abc", "large", "rank 2"),
+        pytest.param("aab", "small", "rank 2", marks=pytest.mark.wide),
+        pytest.param("abc", "large", "rank 2", marks=pytest.mark.wide),
     ],
 )
 def test_a_killed_rank_is_named_by_all_others_within_5_seconds(hosts, how, seen, tmp_path, user_environment):
@@ -39,6 +39,7 @@ def test_a_killed_rank_is_named_by_all_others_within_5_seconds(hosts, how, seen,
     assert not [name for name in os.listdir("/dev/shm") if "paceline-exchange" in name]
 
 
+@pytest.mark.wide
 def test_a_rank_that_leaves_with_an_error_of_its_own_is_named_too(tmp_path, user_environment):
     others, left_at = lose("aabb", "large", "raise", tmp_path, user_environment)
     for left in others:

@@ -113,3 +113,18 @@ def test_what_else_differs_is_told():
         ("CPUs", "2", "4"),
         ("text of the script", None, "1"),
     ]
+
+
+def test_code_and_variables_that_differ_are_told_and_what_names_the_run_is_not():
+    before = {"torch": "2.13.0", "commit": "aaa", "dirty": [], "variables": {"NCCL_DEBUG": "INFO", "SLURM_JOB_ID": "1"}}
+    after = {
+        "torch": "2.13.0", "commit": "bbb", "dirty": [f"f{number}.py" for number in range(7)],
+        "variables": {"NCCL_DEBUG": "WARN", "OMP_NUM_THREADS": "8", "SLURM_JOB_ID": "2"},
+    }  # fmt: skip
+    found = compare_runs(a_run(1), a_run(2), (before, after))
+    assert [(one.name, one.before, one.after) for one in found.differences] == [
+        ("commit of the code", "aaa", "bbb"),
+        ("NCCL_DEBUG", "INFO", "WARN"),
+        ("files that differ from the commit", None, "f0.py, f1.py, f2.py, f3.py, f4.py and 2 more"),
+        ("OMP_NUM_THREADS", None, "8"),
+    ]

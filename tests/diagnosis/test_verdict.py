@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.case import Case, Level, Stall
-from paceline.diagnosis.verdict import diagnose
+from paceline.diagnosis.case import Case, Level, Stall, to_plain
+from paceline.diagnosis.verdict import LiveJudgement, diagnose, told_otherwise
 from paceline.facts import RankRecord, Run
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 from paceline.rules import all_causes
@@ -140,3 +140,19 @@ def test_a_level_that_nobody_knows_comes_last(case):
 def test_no_two_causes_beat_each_other():
     beats = {cause.code: set(cause.beats) for cause in all_causes()}
     assert not [(one, other) for one in beats for other in beats[one] if one in beats.get(other, ())]
+
+
+def cause_event(found, attempt=0):
+    return {"event": "cause", "attempt": attempt, "finding": to_plain(found)}
+
+
+def test_what_was_told_live_and_is_judged_otherwise_now_is_named():
+    live = finding("S01", 1, level=Level.SLOW, since_step=11)
+    events = [cause_event(live), cause_event(finding("N01", 2)), {"event": "cause", "finding": 7}, cause_event(live, 1)]
+    now = [replace(live, confidence=LIKELY, since_step=12), finding("C01", 0, level=Level.CRASH)]
+    assert told_otherwise(now, events, 0) == (
+        LiveJudgement(code="S01", ranks=(1,), live="high, since step 11", now="likely, since step 12"),
+        LiveJudgement(code="C01", ranks=(0,), live="", now="high"),
+        LiveJudgement(code="N01", ranks=(2,), live="high", now=""),
+    )
+    assert told_otherwise([live], [cause_event(live)], 0) == ()

@@ -183,6 +183,7 @@ def test_a_lost_node_is_retried_on_the_nodes_that_are_there_then(cluster, code, 
     cluster.until_nothing_is_left()
 
 
+@pytest.mark.wide
 def test_a_retry_on_another_node_goes_on_at_the_saved_step(cluster, root, run_id, tmp_path):
     going_on, kept = GoingOn(tmp_path), tmp_path / "kept"
     fields = {"hosts": 1, "retries": 1, "resume": True, "checkpoint_url": kept.as_uri()}

@@ -1,28 +1,21 @@
 """One job, unchanged, on every engine: the same weights bit by bit, the same recording, and the same verdict when a host is lost."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ray_cluster import RayCluster
-from s3_store import CREDENTIALS, S3Server, s3_is_here
-from sagemaker_server import serving
-from slurm_cluster import SlurmCluster
-from slurm_cluster import missing as slurm_is_missing
-from ssh_hosts import SshHosts, ssh_is_here
+from sites import ENGINES, IMAGE, INSTANCE_TYPE, ROLE, Site, missing, site
+from ssh_hosts import SshHosts
 
 from paceline.recording.evidence import evidence
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
-ENGINES = ("local", "ssh", "ray", "slurm", "sagemaker")
 LASTS = """\
 import os, pathlib, sys, time
 import torch, torch.distributed as dist
@@ -39,74 +32,6 @@ for step in range(10**9):
 
 
 @dataclass
-class Site:
-    """Where an engine's jobs are submitted. `start`: a command there; `lose`: takes a host away, by its name and its agent's pid."""
-
-    argv: tuple[str, ...]
-    start: Callable[..., "subprocess.Popen[bytes]"]
-    lose: Callable[[str, int], None]
-    environment: Mapping[str, str]
-
-
-def _kill_agent(host: str, pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
-
-
-def local(stack: ExitStack, directory: Path, environment: Mapping[str, str]) -> Site:
-    return Site((), subprocess.Popen, _kill_agent, environment)
-
-
-def ssh(stack: ExitStack, directory: Path, environment: Mapping[str, str]) -> Site:
-    if reason := ssh_is_here():
-        pytest.skip(reason)
-    hosts = stack.enter_context(SshHosts(directory, 2))
-    argv = ("--hosts", "algo-1,algo-2", "--option", f"ssh_config={hosts.config}")
-    return Site(argv, hosts.submit, lambda host, pid: hosts.power_off(hosts.names.index(host)), environment)
-
-
-def ray(stack: ExitStack, directory: Path, environment: Mapping[str, str]) -> Site:
-    pytest.importorskip("ray", reason="the extra [ray] is not installed")
-    cluster = stack.enter_context(RayCluster(2, environment))
-
-    def start(argv, **options):
-        return cluster.run_in(0, argv, **options)
-
-    lose = lambda host, pid: cluster.power_off(cluster.hosts.names.index(host))  # noqa: E731
-    return Site(("--option", f"address={cluster.address}"), start, lose, cluster.environment_of(0))
-
-
-def slurm(stack: ExitStack, directory: Path, environment: Mapping[str, str]) -> Site:
-    if reason := slurm_is_missing():
-        pytest.skip(reason)
-    cluster = stack.enter_context(SlurmCluster(directory, environment))
-    return Site(
-        (), subprocess.Popen, lambda host, pid: cluster.power_off(cluster.hosts.names.index(host)), cluster.environ
-    )
-
-
-def sagemaker(stack: ExitStack, directory: Path, environment: Mapping[str, str]) -> Site:
-    if reason := s3_is_here():
-        pytest.skip(reason)
-    directory.mkdir(parents=True)
-    store = stack.enter_context(S3Server(directory))
-    store.client.create_bucket(Bucket="jobs")
-    s3 = f"http://127.0.0.1:{store.port}"
-    with_credentials = {**environment, **CREDENTIALS}
-    server = stack.enter_context(serving(directory, with_credentials, "--s3-endpoint", s3))
-    options = {
-        "role": "arn:aws:iam::123456789012:role/train",
-        "image": "123456789012.dkr.ecr.us-east-1.amazonaws.com/train:1",
-        "instance_type": "ml.m5.xlarge",
-        "bucket": "jobs",
-        "region": "us-east-1",
-        "endpoint_url": server.url,
-        "s3_endpoint_url": s3,
-    }
-    argv = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
-    return Site(tuple(argv), subprocess.Popen, _kill_agent, with_credentials)
-
-
-@dataclass
 class Done:
     """A job that has ended. `verdict`: its exit code and the codes that `why` finds."""
 
@@ -119,8 +44,10 @@ class Done:
 class Project:
     """A directory with the two scripts, from which jobs are submitted."""
 
-    def __init__(self, site: Site, engine: str, directory: Path, examples: Path) -> None:
-        self.site, self.engine, self.directory = site, engine, directory
+    def __init__(self, place: Site, engine: str, directory: Path, examples: Path) -> None:
+        self.site, self.engine, self.directory = place, engine, directory
+        of_the_job = {"role": ROLE, "image": IMAGE, "instance_type": INSTANCE_TYPE} if engine == "sagemaker" else {}
+        self.options = {**place.options, **of_the_job}
         self.root = directory / "runs"
         self.code = directory / "code"
         self.code.mkdir(parents=True)
@@ -135,7 +62,7 @@ class Project:
             "submit",
             "--engine",
             self.engine,
-            *self.site.argv,
+            *(word for name, value in self.options.items() for word in ("--option", f"{name}={value}")),
             "--nnodes",
             "2",
             "--run-dir",
@@ -190,9 +117,11 @@ def recordings() -> dict[str, dict]:
 def project(request, tmp_path_factory, make_user_environment, examples) -> Iterator[Project]:
     directory = tmp_path_factory.mktemp(request.param)
     environment = make_user_environment(directory / "state")
+    if reason := missing(request.param):
+        pytest.skip(reason)
     with ExitStack() as stack:
-        site = globals()[request.param](stack, directory / "site", environment)
-        yield Project(site, request.param, directory / "project", examples)
+        place = site(request.param, stack, directory / "site", environment)
+        yield Project(place, request.param, directory / "project", examples)
 
 
 def test_the_same_weights_and_the_same_recording_come_from_every_engine(project, weights, recordings):

@@ -200,6 +200,7 @@ def test_a_node_that_is_switched_off_is_a_lost_host(submitter, tmp_path):
     assert "algo-3" in seen.reason
 
 
+@pytest.mark.wide
 def test_a_lost_first_node_starts_the_job_again_where_retries_are_left(submitter, tmp_path):
     given = submitter.submit(WAITS, str(tmp_path), retries=1)
     given.until(lambda: all((tmp_path / f"ready-{rank}").exists() for rank in (0, 1)))

@@ -107,7 +107,6 @@ def test_what_is_malformed_is_refused(form, word):
         ({"parameter_server": ON}, "PyTorch", None),
         ({"multi_worker_mirrored_strategy": ON}, "PyTorch", None),
         ({"torch_distributed": ON}, "TensorFlow", None),
-        ({"smdistributed": {"dataparallel": ON}}, "TensorFlow", None),
         ({"mpi": ON}, "TensorFlow", None),
         ({"smdistributed": {"dataparallel": ON}}, "PyTorch", "ml.trn1.32xlarge"),
         ({"mpi": ON}, "PyTorch", "ml.trn1.32xlarge"),

@@ -198,6 +198,12 @@ def test_tensorflow_is_one_process_per_host_with_tf_config(make, project):
     assert job_of(make("TensorFlow")).file.job.tf_config == "multi_worker_mirrored"
 
 
+def test_smdistributed_of_tensorflow_has_no_tf_config(make, project):
+    job = job_of(make("TensorFlow", instance_type="local", distribution={"smdistributed": {"dataparallel": ON}}))
+    assert job.file.job.tf_config is None
+    assert job.hyperparameters["sagemaker_distributed_dataparallel_enabled"] is True
+
+
 def test_tf_config_speaks_of_one_process_per_host(project):
     args = parse_run(["--tf-config", "parameter_server", "--nproc-per-node", "2", "alone.py"], {})
     with pytest.raises(UsageError, match="--nproc-per-node 2"):

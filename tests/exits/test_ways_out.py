@@ -1,14 +1,17 @@
-"""Twenty runs of ten ways out, with every rank asked at every stage: one after the other, and each beside others. `make exits` does 200."""
+"""Ten ways out, with every rank asked at every stage: five alone, and with --wide all, alone and beside others. `make exits` does 200."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from variants import all_but
 from ways_out import WAYS_OUT, leave
 
 pytestmark = pytest.mark.process
 # Enough that every core has several ranks to run.
 AT_ONCE = 4
 NOT_ASKED = ("was not asked", "was refused")
+# These stand for the others, which are variants of them.
+KEPT = ("normal_end", "loader_workers", "spawned", "exception", "thread_trains_on")
 
 
 def left(way, directory, user_environment, repository):
@@ -17,12 +20,15 @@ def left(way, directory, user_environment, repository):
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("way", WAYS_OUT, ids=lambda way: way.script)
+@pytest.mark.parametrize(
+    "way", all_but([way for way in WAYS_OUT if way.script in KEPT], WAYS_OUT), ids=lambda way: way.script
+)
 def test_every_finalizer_runs_and_the_exit_code_is_the_scripts(way, tmp_path, user_environment, repository):
     outcome = left(way, tmp_path, user_environment, repository)
     assert outcome.complaints == (), outcome.err
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(1200)
 def test_beside_each_other_as_well(tmp_path, user_environment, repository):
     with ThreadPoolExecutor(AT_ONCE) as jobs:

@@ -16,6 +16,7 @@ import msgspec
 from hypothesis import strategies as st
 from mutations import as_json, as_lines, changed
 from requests_target import REQUESTS, check_request
+from web_target import WEB_REQUESTS, check_web_request
 
 from paceline.launch.job import messages
 from paceline.launch.job.connection import Connection, WireError, greet
@@ -324,4 +325,5 @@ TARGETS = {
     ),
     "rings": Target(damaged(_whole_ring()), check_ring),
     "requests": Target(as_json(changed(REQUESTS)), check_request, needs="uvicorn"),
+    "web": Target(WEB_REQUESTS, check_web_request),
 }

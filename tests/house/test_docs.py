@@ -28,6 +28,11 @@ def test_the_page_of_verbs_is_the_one_that_is_made_from_their_rows(repository):
     assert (repository / "docs/verbs.md").read_text() == verbs_text(), "run `make docs`"
 
 
+def test_a_table_in_the_text_of_a_verb_stays_a_table():
+    text = verbs_text()
+    assert "\n| Key | Does |\n|---|---|\n| `s` |" in text and "| |---" not in text
+
+
 @pytest.mark.parametrize("verb", cli.VERBS)
 def test_every_option_is_documented(repository, verb):
     section = verb_sections(repository)[verb].replace("\\|", "|")

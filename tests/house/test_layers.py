@@ -21,9 +21,11 @@ FLOORS = (
         "user_folders",
         "atomic_write",
         "prctl",
+        "priority",
         "process_identity",
         "spelling",
         "loops_in_source",
+        "listening",
     },
     {"findings", "job_file"},
     {"catalog"},
@@ -31,7 +33,7 @@ FLOORS = (
     {"diagnosis"},
     {"rules"},
     {"launch", "views", "sagemaker_local"},
-    {"measure"},
+    {"measure", "serve"},
     {"cli", "estimator"},
     {"api"},
     {"__main__"},
@@ -89,6 +91,8 @@ ALLOWED_PRINTS: dict[str, str] = {
     "paceline.estimator.console": "fit() prints status and output into a notebook or a script, as SDK v2's does",
 }
 
+# Where a rank has TensorFlow, which brings numpy, in place of torch.
+FOR_TENSORFLOW = ("paceline.worker.smdistributed.tensorflow.", "paceline.worker.parameter_server")
 # Rooms of a rank may load what is listed, besides the standard library, torch and us.
 ALLOWED_IN_A_RANK = {
     ("paceline.worker.site.sitecustomize", "sitecustomize"): "hands over to the one that was there before",
@@ -96,6 +100,11 @@ ALLOWED_IN_A_RANK = {
 }
 STANDARD_LIBRARY_ONLY = (
     *(f"paceline.recording.{name}" for name in ("ring", "exchanges", "string_table", "plain_files")),
+    *(
+        f"paceline.comm.transports.shared_memory.{name}"
+        for name in ("arrays", "collectives", "connect", "host_ranks", "segment", "sync")
+    ),
+    "paceline.comm.transports.peers",
     "paceline.atomic_write",
     "paceline.process_identity",
     "paceline.spelling",
@@ -160,6 +169,17 @@ def test_no_two_classes_that_others_import_share_a_name(modules):
     assert {name: where for name, where in homes.items() if len(where) > 1} == {}
 
 
+def test_the_server_of_pages_reads_recordings_and_starts_nothing(modules):
+    wrong = [
+        f"{module.name}:{found.line}"
+        for module in modules
+        if module.room == "serve"
+        for found in module.imports
+        if found.module.startswith("paceline.launch")
+    ]
+    assert not wrong, wrong
+
+
 def test_torch_is_imported_only_inside_a_rank(modules):
     wrong = [
         f"{module.name}:{found.line}"
@@ -171,14 +191,17 @@ def test_torch_is_imported_only_inside_a_rank(modules):
     assert not wrong, wrong
 
 
-def test_a_rank_loads_only_the_standard_library_and_torch(modules):
+def test_a_rank_loads_only_the_standard_library_and_its_framework(modules):
     in_a_rank = [module for module in modules if module.room in IN_A_RANK or module.name in STANDARD_LIBRARY_ONLY]
     wrong = [
         f"{module.name}:{found.line} imports {found.module}"
         for module in in_a_rank
         for found in module.imports
         if (module.name, found.module) not in ALLOWED_IN_A_RANK
-        if (top := found.module.split(".")[0]) not in sys.stdlib_module_names | {"paceline", "torch"}
+        if (
+            (top := found.module.split(".")[0]) not in sys.stdlib_module_names | {"paceline", "torch"}
+            and not (top in ("tensorflow", "numpy") and module.name.startswith(FOR_TENSORFLOW))
+        )
         or (top == "torch" and module.name in STANDARD_LIBRARY_ONLY)
     ]
     assert not wrong, "\n".join(wrong)

@@ -1,5 +1,6 @@
 """The newest saved state of a run as one file that torch.load reads, and what is refused."""
 
+import itertools
 import json
 import marshal
 import os
@@ -7,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from variants import all_but
 
 from paceline.cli import main
 from paceline.launch.agent.state_saving import StateSaving
@@ -16,6 +18,8 @@ from paceline.storage.state_store import state_store
 from paceline.worker.resume.kinds import Context
 from paceline.worker.resume.object_graph import Capture
 from paceline.worker.resume.slots import StateSlots
+
+pytestmark = pytest.mark.process
 
 JOB = JobFacts(run_id="r-1", script="/t.py", script_sha256="00", hash_seed="7")
 PYTHON = sys.version.split()[0]
@@ -64,7 +68,10 @@ def error_of(capsys):
     return capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["r-1", "{}/r-1", "{}/r-1/state", "file://{}/r-1/state"])
+PLACES = ("r-1", "{}/r-1", "{}/r-1/state", "file://{}/r-1/state")
+
+
+@pytest.mark.parametrize("name", all_but([PLACES[0], PLACES[-1]], PLACES))
 def test_the_newest_saved_step_is_a_file_that_a_model_and_an_optimizer_load(runs, name, capsys):
     model, optimizer = saved(runs)
     assert main(["resume", "--export", name.format(runs), "--json", "out.pt"]) == 0
@@ -105,8 +112,12 @@ def piece(runs, step, kind):
     return next((runs / f"r-1/state/step-{step}").glob(f"rank-0.*.{kind}"))
 
 
-@pytest.mark.parametrize("kind", ["safetensors", "marshal"])
-@pytest.mark.parametrize("harm", ["flip", "cut", "longer", "missing"])
+HARMS = tuple(itertools.product(["flip", "cut", "longer", "missing"], ["safetensors", "marshal"]))
+
+
+@pytest.mark.parametrize(
+    ("harm", "kind"), all_but([("flip", "safetensors"), ("cut", "marshal"), ("missing", "safetensors")], HARMS)
+)
 def test_instead_of_a_damaged_step_the_one_before_is_written(runs, capsys, kind, harm):
     saved(runs)
     path = piece(runs, 7, kind)

@@ -3,11 +3,16 @@
 import errno
 import os
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+import paceline.launch.ports as ports_module
 from paceline.errors import UsageError
-from paceline.launch.ports import require_free, why_not_listening
+from paceline.launch.ports import ReservedPorts, require_free, why_not_listening
+from paceline.probes.ports import Bind, free_port, try_bind
 
 
 @pytest.mark.parametrize(
@@ -41,3 +46,51 @@ def test_a_port_in_use_names_who_has_it():
 
 def test_any_other_error_of_the_system_is_not_about_the_port():
     assert why_not_listening(OSError(errno.EMFILE, ""), "127.0.0.1", 29500, "--master-port") is None
+
+
+def test_reserved_ports_are_the_wanted_ones_and_nobody_elses_until_the_ranks_start():
+    wanted = free_port(), free_port()
+    ports, others = ReservedPorts(wanted), ReservedPorts(wanted)
+    try:
+        assert ports.numbers == wanted and not set(wanted) & set(others.numbers) and len(set(others.numbers)) == 2
+        assert {try_bind("0.0.0.0", port) for port in ports.numbers + others.numbers} == {Bind.IN_USE}
+    finally:
+        ports.close()
+        others.close()
+    assert {try_bind("0.0.0.0", port) for port in ports.numbers + others.numbers} == {Bind.FREE}
+
+
+def test_a_job_that_starts_while_the_ranks_of_another_do_not_listen_yet_takes_other_ports():
+    wanted = (free_port(),)
+    first = ReservedPorts(wanted)
+    first.release()
+    second = ReservedPorts(wanted)
+    assert first.numbers == wanted != second.numbers and try_bind("0.0.0.0", *wanted) is Bind.FREE
+    first.close()
+    second.reserve()
+    assert second.numbers == wanted
+    second.close()
+
+
+def test_for_the_next_attempt_a_port_on_which_somebody_still_listens_is_another_one():
+    wanted = (free_port(),)
+    ports = ReservedPorts(wanted)
+    ports.release()
+    with socket.create_server(("0.0.0.0", wanted[0])):
+        ports.reserve()
+        assert ports.numbers != wanted
+    ports.reserve()
+    assert ports.numbers == wanted
+    ports.close()
+
+
+def test_a_machine_that_gives_no_ports_has_none_and_nothing_fails():
+    program = f"""
+import sys
+sys.path.insert(0, {str(Path(ports_module.__file__).parents[2])!r})
+import resource, paceline.launch.ports as ports
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+print(ports.ReservedPorts((0, 0)).numbers)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "()"

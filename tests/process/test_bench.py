@@ -62,6 +62,7 @@ def test_ranks_may_share_a_gpu_over_gloo(paceline):
     assert all(row[8] == row[12] == "0" and float(row[5]) > 0 for row in rows(done.out))
 
 
+@pytest.mark.wide
 def test_hosts_are_measured_pair_by_pair(paceline):
     done = paceline.run("bench", "--pairs", "-e", "64K", "-n", "3", "--local-hosts", "3", "--json")
     assert done.code == 0, done.err
@@ -91,6 +92,7 @@ def test_a_rank_that_dies_ends_the_bench_with_its_reason_and_code_3(paceline):
     assert paceline.left() == []
 
 
+@pytest.mark.wide
 def test_strategies_are_compared_on_a_script_and_one_that_fails_has_its_reason(paceline):
     script = paceline.script("train.py", TRAINS)
     argv = ("bench", "step", "--gradients", "ring", "--steps", "5", "--rounds", "1", "-J", "out.json")

@@ -30,7 +30,11 @@ def shared_memory() -> set[str]:
     return {entry.name for entry in os.scandir("/dev/shm") if entry.is_file(follow_symlinks=False)}
 
 
-@pytest.mark.parametrize("way", [("--backend", "paceline"), ("--gradients", "direct")], ids=lambda way: way[1])
+@pytest.mark.parametrize(
+    "way",
+    [("--backend", "paceline"), pytest.param(("--gradients", "direct"), marks=pytest.mark.wide)],
+    ids=lambda way: way[1],
+)
 def test_the_others_end_within_five_seconds_with_the_cause_and_no_memory_is_left(paceline, way):
     before = shared_memory()
     backend, options = ("paceline", ()) if way[0] == "--backend" else ("gloo", way)

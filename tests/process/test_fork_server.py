@@ -68,7 +68,7 @@ print(json.dumps({{"attempt": attempt, "rank": rank, "facts": facts, "draws": dr
 """
 OF_THE_ATTEMPT = {
     "TORCHELASTIC_RESTART_COUNT", "PACELINE_ATTEMPT", "MASTER_PORT", "PACELINE_RING_DIR", "PACELINE_SOCKET_DIR", "PACELINE_ERROR_DIR",
-    "SM_MASTER_PORT", "SM_TRAINING_ENV", "TORCHELASTIC_ERROR_FILE",
+    "SM_MASTER_PORT", "SM_TRAINING_ENV", "TORCHELASTIC_ERROR_FILE", "PACELINE_RANK_ADDRESSES", "KERAS_DISTRIBUTION_JOB_ADDRESSES",
 }  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def facts_of(out):
     return {(line["attempt"], line["rank"]): line for line in lines}
 
 
-@pytest.mark.parametrize("options", [(), ("-m",)])
+@pytest.mark.parametrize("options", [(), pytest.param(("-m",), marks=pytest.mark.wide)])
 def test_a_forked_rank_finds_what_a_new_process_finds(paceline, options):
     text = TRAINS.replace("\nif attempt == 0:", f"{SAYS_FACTS}\nif attempt == 0:")
     finished = restarted(paceline, text, "--lr", "a b", options=options, MINE="x")
@@ -109,8 +109,8 @@ def test_a_forked_rank_finds_what_a_new_process_finds(paceline, options):
     ("end", "code"),
     [
         ("sys.exit(7)", 7),
-        ("raise ValueError('mine')", 1),
-        ("os.kill(os.getpid(), signal.SIGTERM)", 143),
+        pytest.param("raise ValueError('mine')", 1, marks=pytest.mark.wide),
+        pytest.param("os.kill(os.getpid(), signal.SIGTERM)", 143, marks=pytest.mark.wide),
     ],
 )
 def test_a_forked_rank_ends_as_a_new_process_does(paceline, end, code):
@@ -144,6 +144,7 @@ if attempt == 1:
     ]
 
 
+@pytest.mark.wide
 def test_a_script_that_changes_its_environment_first_is_restarted_with_new_processes(paceline):
     text = TRAINS.replace("import glob, os", "import os\nos.environ['MINE'] = 'x'\nimport glob, os", 1)
     # The agent looks at the ranks after their first step, and records what it decides.
@@ -162,6 +163,7 @@ def test_a_file_with_the_name_of_a_module_that_torch_imports_is_imported_as_with
     assert paceline.evidence().run.status is Status.COMPLETED
 
 
+@pytest.mark.wide
 def test_a_fork_server_that_was_killed_costs_the_restart_nothing_but_time(paceline):
     script = TRAINS.replace(
         "    dist.barrier()\n",
@@ -175,6 +177,7 @@ def test_a_fork_server_that_was_killed_costs_the_restart_nothing_but_time(paceli
     assert paceline.left() == []
 
 
+@pytest.mark.wide
 def test_a_fork_server_that_is_still_loading_at_a_restart_serves_the_next_one(paceline):
     script = (
         TRAINS.replace("if attempt == 0:", "if attempt < 2:")
@@ -206,6 +209,7 @@ if""",
     assert paceline.left() == []
 
 
+@pytest.mark.wide
 def test_without_the_option_there_is_no_fork_server(paceline):
     script = paceline.script("train.py", TRAINS.replace("while not ready and", "while False and"))
     finished = paceline.run("run", "--nproc-per-node", "2", "--max-restarts", "1", script)

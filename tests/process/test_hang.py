@@ -41,6 +41,7 @@ def test_a_confirmed_stall_ends_the_job_with_202_where_that_was_asked_for(paceli
     assert not paceline.left()
 
 
+@pytest.mark.wide
 def test_a_restart_on_a_stall_starts_every_rank_again(paceline, examples):
     script = paceline.script(
         "once.py",

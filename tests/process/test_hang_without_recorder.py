@@ -3,12 +3,13 @@
 import json
 
 import pytest
+from variants import all_but
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(200)]
 
 # What turns the recorder off.
 BLIND = {"TORCH_FR_BUFFER_SIZE": "0"}
-SIZES = pytest.mark.parametrize("ranks", [2, 3])
+SIZES = pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.wide), 3])
 
 
 def stopped_on_a_hang(paceline, script, *argv, ranks=2, **more):
@@ -46,6 +47,7 @@ def test_an_evaluation_of_every_rank_is_never_stopped(paceline, examples, ranks)
     assert not confirmations(paceline)
 
 
+@pytest.mark.wide
 def test_a_pause_of_every_rank_is_never_stopped(paceline, examples):
     script = str(examples / "broken" / "decoy_all_pause.py")
     done = stopped_on_a_hang(paceline, script, "--steps", "30")
@@ -79,7 +81,7 @@ for step in range(20):
 """
 
 
-@pytest.mark.parametrize("what", WAITS)
+@pytest.mark.parametrize("what", all_but(["a message that is never sent"], WAITS))
 def test_other_waits_are_confirmed_too(paceline, what):
     line, reason = WAITS[what]
     done = stopped_on_a_hang(paceline, paceline.script("waits.py", SCRIPT.format(line)))

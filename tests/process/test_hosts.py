@@ -85,7 +85,9 @@ def test_a_missing_host_is_named_with_its_ranks_after_five_seconds(paceline):
     assert first.wait().code == 130
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 204)])
+@pytest.mark.parametrize(
+    ("number", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.wide), (signal.SIGTERM, 204)]
+)
 def test_a_host_that_cannot_reach_the_first_says_what_it_sees_and_can_be_stopped(paceline, number, code):
     (second,) = hosts(paceline, 2, paceline.script("waits.py", WAITS), skip=(0,))
     second.until(lambda: "waiting for hosts" in second.err, timeout=15)
@@ -131,7 +133,14 @@ def test_two_hosts_with_the_same_node_rank_are_refused(paceline):
     assert third.code == 2 and "node rank 1 is taken" in third.err
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [("1" * 16, "2" * 16), ("1" * 16, ""), ("", "2" * 16)])
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("1" * 16, "2" * 16),
+        pytest.param("1" * 16, "", marks=pytest.mark.wide),
+        pytest.param("", "2" * 16, marks=pytest.mark.wide),
+    ],
+)
 def test_a_token_that_does_not_match_is_refused(paceline, ours, theirs):
     port = str(free_port())
     script = paceline.script("waits.py", WAITS)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 # Each leaves a process behind that sleeps for ten minutes, and writes its pid.
 HIDING = """
 import ctypes, os, subprocess, sys, time

@@ -1,6 +1,7 @@
 """Ranks that are killed and go on from the state that their agent held: what the job does, and what it says."""
 
 import json
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +36,7 @@ all_from(1)
 """
 
 
-@pytest.mark.parametrize("server", ["off", "auto"])
+@pytest.mark.parametrize("server", [pytest.param("off", marks=pytest.mark.wide), "auto"])
 def test_a_killed_rank_costs_no_step_and_no_restart(paceline, server):
     waits = {"waits": True} if server == "auto" else {}
     finished, lines = ran(paceline, "--nproc-per-node", "2", dies=[(0, 1, 6, KILL)], server=server, **waits)
@@ -62,6 +63,7 @@ def test_a_killed_rank_costs_no_step_and_no_restart(paceline, server):
     assert (run["restart_count"], run["resume_count"], run["lost_step_count"]) == (1, 1, 0)
 
 
+@pytest.mark.wide
 def test_a_rank_that_is_killed_as_its_interpreter_shuts_down_goes_on_as_well(paceline):
     ends = """
 class Killed:
@@ -76,6 +78,7 @@ last = Killed() if attempt() == 0 and rank == 1 else None
     assert "restart 1 at step 8: rank 1 on" in finished.err
 
 
+@pytest.mark.wide
 def test_a_kill_between_steps_before_the_first_head_begins_again(paceline):
     several = "for batch in loader:\n    [one(batch * 10 + part) for part in range(3)]\n"
     finished, lines = ran(paceline, "--nproc-per-node", "2", dies=[(0, 1, 12, KILL)], text=RANK.replace(LOOP, several))
@@ -96,6 +99,7 @@ def test_a_killed_loader_worker_is_a_killed_rank(paceline):
     assert "resumed at step 3: rank 1 lost a loader worker; " in finished.err
 
 
+@pytest.mark.wide
 def test_a_step_that_fails_three_times_ends_the_job_with_the_ranks_own_code(paceline):
     dies = [(attempt, 0, 3, int(signal.SIGSEGV)) for attempt in range(9)]
     finished, lines = ran(paceline, "--max-restarts", "5", code=139, dies=dies)
@@ -128,6 +132,31 @@ def test_where_a_rank_refuses_to_keep_its_state_a_kill_is_what_it_was(paceline):
     finished, _ = ran(paceline, code=137, dies=[(0, 0, 25, KILL)], text=RANK.replace(LOOP, NO_LOOP))
     assert paceline.evidence().run.status is Status.FAILED and "SIGTERM" in str(events(paceline, "stopping"))
     assert "(F11)" in finished.err and "resumed" not in finished.err
+
+
+EVALUATES = """
+def evaluate():
+    return sum(batch.sum().item() for batch in torch.utils.data.DataLoader(torch.arange(6.0), batch_size=2))
+
+for epoch in range(7):
+    for batch in loader:
+        one(batch + 8 * epoch)
+    evaluate()
+"""
+
+
+def test_an_evaluation_in_a_generator_expression_is_no_loop_around_the_training(paceline):
+    text = RANK.replace(LOOP, EVALUATES)
+    finished, _ = ran(paceline, "--nproc-per-node", "2", dies=[(0, 1, 50, KILL)], text=text)
+    resumed = re.search(r"resumed at step (\d+): rank 1 was killed", finished.err)
+    assert resumed and int(resumed[1]) > 24 and "F13" not in finished.err, finished.err
+
+
+def test_a_torch_that_was_never_tried_is_named_though_it_refuses_before_there_is_a_rank(paceline):
+    old = "from paceline.worker.resume import session\nsession._OLDEST_TORCH = (99, 0)\nimport torch\n"
+    finished, _ = ran(paceline, code=137, dies=[(0, 0, 6, KILL)], text=RANK.replace("import torch\n", old, 1))
+    said = "no state is kept, a restart begins from the beginning: resume has never been tried with torch 2."
+    assert finished.err.count(said) == 1 and "(F13)" in finished.err and "resumed" not in finished.err
 
 
 def test_a_death_before_the_first_kept_step_begins_again_and_says_so(paceline):
@@ -174,6 +203,7 @@ def test_a_rank_that_hangs_once_costs_no_step(paceline):
     assert (told["step"], told["rank"], told["signal"], told["hung"]) == (5, 1, None, True)
 
 
+@pytest.mark.wide
 def test_a_rank_that_always_hangs_at_one_step_ends_the_job_with_202(paceline):
     hangs = [(attempt, 1, 3, "hang") for attempt in range(9)]
     options = ("--nproc-per-node", "2", "--max-restarts", "5", "--on-hang", "resume")
@@ -183,6 +213,7 @@ def test_a_rank_that_always_hangs_at_one_step_ends_the_job_with_202(paceline):
     assert "stopped on a confirmed hang: rank 1" in finished.err
 
 
+@pytest.mark.wide
 def test_a_hang_before_a_step_was_kept_ends_the_job_with_202(paceline):
     finished, lines = ran(paceline, "--nproc-per-node", "2", "--on-hang", "resume", code=202, dies=[(0, 1, 1, "hang")])
     assert attempts(lines) == {0} and "resumed" not in finished.err
@@ -207,6 +238,7 @@ def test_a_rank_that_the_kernel_kills_for_memory_is_resumed(paceline, of_limited
     assert [event["finding"]["code"] for event in events(paceline, "cause")] == ["C02"]
 
 
+@pytest.mark.wide
 def test_a_second_kill_for_memory_at_another_step_ends_the_job(paceline, of_limited_memory):
     dies = [(0, 0, 4, "memory"), (1, 0, 7, "memory")]
     finished, lines = ran(paceline, code=137, dies=dies, prefix=of_limited_memory)

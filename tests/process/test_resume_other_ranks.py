@@ -97,7 +97,9 @@ def goes_on(paceline, script, ranks, *options, code=0):
     return finished
 
 
-@pytest.mark.parametrize(("before", "after", "workers"), [(2, 3, 2), (3, 2, 0), (2, 1, 0)])
+@pytest.mark.parametrize(
+    ("before", "after", "workers"), [(2, 3, 2), (3, 2, 0), pytest.param(2, 1, 0, marks=pytest.mark.wide)]
+)
 def test_with_another_number_of_ranks_each_index_of_the_epoch_comes_once(paceline, before, after, workers):
     script = stopped(paceline, before, RANK, workers)
     done = len(lines(paceline))
@@ -156,7 +158,12 @@ BY_NUMBER = ("for i, (x, index) in enumerate(loader):", "for i, (x, index) in zi
             205,
             "only a DataLoader with torch's DistributedSampler can be dealt to another number of ranks",
         ),
-        ([BY_NUMBER], 205, "with another number of ranks zip may end before the data does"),
+        pytest.param(
+            [BY_NUMBER],
+            205,
+            "with another number of ranks zip may end before the data does",
+            marks=pytest.mark.wide,
+        ),
         ([OWN_MODEL, OWN_SEED, TOGETHER], 2, "rank 1 has another value than rank 0 in a tensor of its own"),
     ],
     ids=["sampler", "zip", "model"],

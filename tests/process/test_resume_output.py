@@ -27,8 +27,10 @@ def of(text, rank):
     return [line for line in lines if line.startswith(f"plain {rank} ")]
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-@pytest.mark.parametrize("deaths", [1, 2])
+@pytest.mark.parametrize(
+    ("deaths", "ranks"),
+    [pytest.param(1, 2, marks=pytest.mark.wide), (1, 3), pytest.param(2, 2, marks=pytest.mark.wide), (2, 3)],
+)
 def test_every_line_of_every_step_is_on_the_terminal_once_and_in_the_log_of_each_attempt(paceline, ranks, deaths):
     dies = [(0, 0, 6, KILL), (1, ranks - 1, 7, KILL)][:deaths]
     finished, lines = ran(paceline, "--nproc-per-node", str(ranks), text=TEXT, dies=dies)

@@ -5,6 +5,7 @@ import sys
 import textwrap
 
 import pytest
+from variants import all_but
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
@@ -37,55 +38,73 @@ for step in range(1, 10):
 {end}
 """
 
-# Prologue, what each step writes, end.
-SCRIPTS = {
-    "w": ('log = open("log.txt", "w")\nlog.write("begin\\n")', 'log.write(f"{step} {loss.item()!r}\\n")', "log.close()"),
-    "w+": ('log = open("log.txt", "w+")\nlog.write("begin\\n")', 'log.write(f"{step} {loss.item()!r}\\n")', "log.close()"),
-    "a": (
-        'log = open("log.txt", "a")\nlog.write("begin\\n")',
-        'log.write(f"{step} {loss.item()!r}\\n"); log.flush()',
-        "log.close()",
-    ),
-    "csv": (
-        'file = open("log.csv", "w", newline="")\nwriter = csv.writer(file)\nwriter.writerow(["step", "loss"])',
-        "writer.writerow([step, loss.item()])",
-        "file.close()",
-    ),
-    "FileHandler": (
-        'log = logging.getLogger("train")\nlog.addHandler(logging.FileHandler("train.log"))\nlog.warning("begin")',
-        'log.warning("%d %r", step, loss.item())',
-        'log.warning("end")',
-    ),
-    "makedirs that must not exist": (
-        'os.makedirs("outputs/one", exist_ok=False)\nlog = open("outputs/one/log.txt", "w")',
-        'print(step, loss.item(), file=log, flush=True)\n    os.makedirs(f"outputs/step{step}", exist_ok=False)',
-        "log.close()",
-    ),
-    "rmtree of what an earlier job had left, and nothing was there": (
-        'if os.path.exists("outputs"): shutil.rmtree("outputs")\nos.mkdir("outputs")\nlog = open("outputs/log.txt", "w")',
-        'print(step, loss.item(), file=log, flush=True)\n    torch.save(loss.item(), f"outputs/{step}.pt")',
-        "log.close()",
-    ),
-    "the last checkpoints stay": (
-        'os.makedirs("outputs", exist_ok=True)',
-        'torch.save(loss.item(), f"outputs/{step}.pt")\n    if step > 2: os.remove(f"outputs/{step - 2}.pt")',
-        "",
-    ),
-    "an old log is renamed": (
-        'if os.path.exists("log.txt"): os.rename("log.txt", "log.old")\nlog = open("log.txt", "w")',
-        'log.write(f"{step} {loss.item()!r}\\n"); log.flush()',
-        "log.close()",
-    ),
-    "a file that is written anew and renamed": (
-        'pathlib.Path("best.part").write_text("none"); os.replace("best.part", "best.txt")',
-        'if step in (2, 6): pathlib.Path("best.part").write_text(f"{step} {loss.item()!r}"); os.replace("best.part", "best.txt")',
-        "",
-    ),
+# Prologue, what each step writes, end. Several are one script: @ is the number of the way there, in its names and in its paths.
+WAYS = {
+    "files that stay open": {
+        "w": (
+            'log@ = open("log@.txt", "w")\nlog@.write("begin\\n")',
+            'log@.write(f"{step} {loss.item()!r}\\n")',
+            "log@.close()",
+        ),
+        "w+": (
+            'log@ = open("log@.txt", "w+")\nlog@.write("begin\\n")',
+            'log@.write(f"{step} {loss.item()!r}\\n")',
+            "log@.close()",
+        ),
+        "a": (
+            'log@ = open("log@.txt", "a")\nlog@.write("begin\\n")',
+            'log@.write(f"{step} {loss.item()!r}\\n"); log@.flush()',
+            "log@.close()",
+        ),
+        "csv": (
+            'log@ = open("log@.csv", "w", newline="")\nwriter@ = csv.writer(log@)\nwriter@.writerow(["step", "loss"])',
+            "writer@.writerow([step, loss.item()])",
+            "log@.close()",
+        ),
+        "FileHandler": (
+            'log@ = logging.getLogger("train")\nlog@.addHandler(logging.FileHandler("log@.txt"))\nlog@.warning("begin")',
+            'log@.warning("%d %r", step, loss.item())',
+            'log@.warning("end")',
+        ),
+        "an old log is renamed": (
+            'if os.path.exists("log@.txt"): os.rename("log@.txt", "log@.old")\nlog@ = open("log@.txt", "w")',
+            'log@.write(f"{step} {loss.item()!r}\\n"); log@.flush()',
+            "log@.close()",
+        ),
+    },
+    "directories and files with other names": {
+        "makedirs that must not exist": (
+            'os.makedirs("outputs@/one", exist_ok=False)\nlog@ = open("outputs@/one/log.txt", "w")',
+            'print(step, loss.item(), file=log@, flush=True)\nos.makedirs(f"outputs@/step{step}", exist_ok=False)',
+            "log@.close()",
+        ),
+        "rmtree of what an earlier job had left, and nothing was there": (
+            'if os.path.exists("outputs@"): shutil.rmtree("outputs@")\nos.mkdir("outputs@")\nlog@ = open("outputs@/log.txt", "w")',
+            'print(step, loss.item(), file=log@, flush=True)\ntorch.save(loss.item(), f"outputs@/{step}.pt")',
+            "log@.close()",
+        ),
+        "the last checkpoints stay": (
+            'os.makedirs("outputs@", exist_ok=True)',
+            'torch.save(loss.item(), f"outputs@/{step}.pt")\nif step > 2: os.remove(f"outputs@/{step - 2}.pt")',
+            "",
+        ),
+        "a file that is written anew and renamed": (
+            'pathlib.Path("best@.part").write_text("none"); os.replace("best@.part", "best@.txt")',
+            'if step in (2, 6): pathlib.Path("best@.part").write_text(f"{step} {loss.item()!r}"); os.replace("best@.part", "best@.txt")',
+            "",
+        ),
+    },
 }  # fmt: skip
 
 
+def together(ways):
+    """Several ways as the parts of one script."""
+    numbered = [[part.replace("@", str(number)) for part in way] for number, way in enumerate(ways)]
+    return tuple("\n".join(parts) for parts in zip(*numbered, strict=True))
+
+
 def text_of(prologue, write, end):
-    return TRAIN.format(prologue=textwrap.dedent(prologue), write=write, end=end)
+    return TRAIN.format(prologue=prologue, write=textwrap.indent(write, "    ").lstrip(), end=end)
 
 
 def files(directory):
@@ -123,9 +142,9 @@ def without_recording(found):
     return {path: content for path, content in found.items() if not path.startswith(".paceline")}
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", all_but(["files that stay open"], WAYS))
 def test_two_kills_leave_the_files_of_an_undisturbed_run(name, both):
-    finished, undisturbed, killed = both(SCRIPTS[name])
+    finished, undisturbed, killed = both(together(WAYS[name].values()))
     assert "2 restarts, 2 resumed" in finished.err, finished.err
     assert killed == undisturbed
 
@@ -147,6 +166,7 @@ def test_a_script_that_removes_outputs_at_its_start_is_refused_and_begins_again(
     assert killed == undisturbed
 
 
+@pytest.mark.wide
 def test_a_script_that_removes_at_a_restart_what_it_had_left_begins_again_before_anything_is_lost(both):
     parts = (
         'if os.listdir("outputs"): shutil.rmtree("outputs"); os.mkdir("outputs")',
@@ -164,11 +184,12 @@ def test_a_script_that_removes_at_a_restart_what_it_had_left_begins_again_before
 
 RUN_OF_A_TRACKER = (
     'run = pathlib.Path("runs", uuid.uuid4().hex)\n(run / "files").mkdir(parents=True)\nlog = (run / "files" / "log.txt").open("w")',
-    'print(step, loss.item(), file=log)\n    print(step, file=(run / "steps.txt").open("a"))',
+    'print(step, loss.item(), file=log)\nprint(step, file=(run / "steps.txt").open("a"))',
     "log.close()",
 )
 
 
+@pytest.mark.wide
 def test_a_new_run_of_a_tracker_loses_no_line_of_the_one_before(both):
     finished, undisturbed, killed = both(RUN_OF_A_TRACKER)
     assert "2 restarts, 2 resumed" in finished.err, finished.err

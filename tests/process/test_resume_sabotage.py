@@ -41,6 +41,7 @@ def test_of_a_damaged_state_the_one_before_is_taken(paceline):
     assert "the state that rank 1 has kept of step 5 is damaged and not used (F04)" in finished.err
 
 
+@pytest.mark.wide
 def test_without_an_undamaged_state_the_job_begins_again_and_says_what_it_costs(paceline):
     finished, lines = ran(paceline, dies=[(0, 0, 6, KILL)], text=with_sabotage(FLIP.format(slots=2)))
     assert begun(lines, 1) == {0: (0, 0)} and done(lines) == [36]
@@ -48,7 +49,13 @@ def test_without_an_undamaged_state_the_job_begins_again_and_says_what_it_costs(
     assert "no step is kept that all ranks can go on from: 5 steps made again" in finished.err
 
 
-@pytest.mark.parametrize("cell", ["PLAIN_BYTES_0", "TENSOR_BYTES_0", "STEP_0", "PLAIN_CRC_0"])
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "PLAIN_BYTES_0",
+        *(pytest.param(cell, marks=pytest.mark.wide) for cell in ("TENSOR_BYTES_0", "STEP_0", "PLAIN_CRC_0")),
+    ],
+)
 def test_numbers_of_the_header_that_cannot_be_are_no_state(paceline, cell):
     text = with_sabotage(
         f"""
@@ -62,7 +69,7 @@ for slot in header.slots():
     assert begun(lines, 1) == {0: (0, 0)} and done(lines) == [36] and "(F04)" in finished.err
 
 
-@pytest.mark.parametrize("edited", ["in its loop", "in its last line"])
+@pytest.mark.parametrize("edited", ["in its loop", pytest.param("in its last line", marks=pytest.mark.wide)])
 def test_a_script_that_is_edited_while_the_job_runs_is_not_resumed(paceline, edited):
     edit = (
         ("total += number", "total += 2 * number")
@@ -76,6 +83,7 @@ def test_a_script_that_is_edited_while_the_job_runs_is_not_resumed(paceline, edi
     assert begun(lines, 1) == {} and begun(lines, 2) == {0: (0, 0)} and done(lines) in ([72], [252])
 
 
+@pytest.mark.wide
 def test_a_buffer_that_is_too_small_leaves_the_training_as_it_is(paceline):
     text = with_sabotage("pass").replace(
         "total, held = 0, []",
@@ -96,8 +104,8 @@ REUSES = (
 )
 
 
-@pytest.mark.parametrize("closes", [CLOSES, REUSES], ids=["closed", "reused"])
-@pytest.mark.parametrize("where", ["before torch", "after torch"])
+@pytest.mark.parametrize("closes", [pytest.param(CLOSES, marks=pytest.mark.wide), REUSES], ids=["closed", "reused"])
+@pytest.mark.parametrize("where", [pytest.param("before torch", marks=pytest.mark.wide), "after torch"])
 def test_a_script_that_closes_every_descriptor_trains_and_keeps_its_own_files(paceline, closes, where):
     place = IMPORTS if where == "before torch" else "dist.init_process_group"
     text = RANK.replace(place, closes + place, 1)
@@ -165,6 +173,7 @@ def resumed_all_the_same(paceline, job):
     return finished
 
 
+@pytest.mark.wide
 def test_a_full_disk_is_said_once_and_costs_the_training_nothing(paceline):
     disk = paceline.directory / "disk"
     disk.mkdir()
@@ -187,6 +196,7 @@ def test_a_full_disk_is_said_once_and_costs_the_training_nothing(paceline):
         subprocess.run(["umount", disk], check=True)
 
 
+@pytest.mark.wide
 def test_a_store_that_answers_no_more_costs_the_training_nothing_and_is_said_at_its_end(paceline):
     pytest.importorskip("fsspec")
     store = DeadStore(paceline.directory)

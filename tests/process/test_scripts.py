@@ -59,6 +59,7 @@ def test_fsdp2(paceline):
     assert steps_by_rank(paceline) == {0: 6, 1: 6}
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(300)
 def test_torch_compile_over_ddp(paceline):
     backend = "inductor" if shutil.which("g++") else "aot_eager"
@@ -75,6 +76,7 @@ def test_an_accelerate_script(paceline):
     assert steps_by_rank(paceline) == {0: 8, 1: 8}
 
 
+@pytest.mark.wide
 @needs("accelerate")
 def test_accelerate_launch_inside(paceline):
     argv = [
@@ -97,6 +99,7 @@ def test_accelerate_launch_inside(paceline):
     assert steps_by_rank(paceline) == {0: 16}
 
 
+@pytest.mark.wide
 @needs("lightning")
 def test_a_lightning_script(paceline):
     finished = paceline.run("run", "--nproc-per-node", "2", str(SCRIPTS / "lightning_script.py"))

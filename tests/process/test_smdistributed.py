@@ -58,6 +58,7 @@ def test_accelerate_finds_the_library_where_the_job_asked_for_it(paceline):
     assert steps_by_rank(paceline) == {0: 8, 1: 8}
 
 
+@pytest.mark.wide
 @needs("lightning")
 def test_lightning_trains_over_the_backend(paceline):
     finished = paceline.run(*ON_TWO_RANKS, str(SCRIPTS / "lightning_smddp.py"))

@@ -42,6 +42,16 @@ def test_a_complete_recording_leaves_nothing_unjudged(complete):
     assert [line["t_ns"] for line in found.telemetry["algo-1"]] == [1, 2]
 
 
+def test_the_newest_step_timing_comes_from_its_own_file_and_stands_in_its_attempt(complete):
+    complete.event("attempt_started", attempt=1, world_size=2, hosts=[])
+    (complete.path / "step_timing_0.json").write_text('{"at_ns": 5, "step_seconds": 0.5, "ranks": []}')
+    (complete.path / "step_timing_1.json").write_text("torn")
+    events = evidence(complete.path).events
+    names = [event["event"] for event in events]
+    assert names[-2:] == ["tempo", "attempt_started"]
+    assert events[-2]["tempo"] == {"at_ns": 5, "step_seconds": 0.5, "ranks": []}
+
+
 def test_a_run_whose_agent_lives_is_in_progress(recording):
     made = recording()
     made.identity()

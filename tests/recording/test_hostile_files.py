@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from paceline.recording.evidence import evidence, read_run
-from paceline.recording.jsonl import read_json_lines
+from paceline.recording.jsonl import RECENT_BYTES, read_json_lines
 from paceline.recording.layout import RunDirectory
 from paceline.recording.log_tails import stderr_tails
 from paceline.recording.logs import LogChoice, log_files
@@ -157,3 +157,13 @@ def test_of_events_without_end_how_it_began_and_how_it_stands_are_read(tmp_path,
     assert numbers[0] == 0 and numbers[-1] == count - 1 and numbers == sorted(set(numbers)) and len(numbers) <= 32_000
     (complaint,) = complaints
     assert "in its middle were not read" in complaint
+
+
+def test_to_answer_about_now_no_whole_file_of_events_is_read(tmp_path):
+    line = '{"t_ns": 1, "event": "notice", "text": "' + "x" * 1000 + '"}\n'
+    events = RunDirectory(tmp_path).events_file
+    events.write_text('{"event": "first"}\n' + line * 12_000 + '{"event": "run_finished", "exit_code": 0}\n')
+    run, found, complaints = read_run((RunDirectory(tmp_path),), recent=True)
+    assert (found[0]["event"], run.exit_code) == ("first", 0)
+    assert sum(len(json.dumps(one)) for one in found) <= RECENT_BYTES
+    assert any("MiB in its middle were not read" in complaint for complaint in complaints)

@@ -1,6 +1,6 @@
 """The last words of each rank, from complete logs and from streamed ones."""
 
-from paceline.recording.log_tails import stderr_tails
+from paceline.recording.log_tails import log_ends, stderr_tails
 
 
 def test_the_end_of_each_ranks_stderr(recording):
@@ -22,3 +22,14 @@ def test_what_another_host_streamed_counts_where_its_logs_lie_elsewhere(recordin
     tails, complaints = stderr_tails([made.directory], 0)
     assert tails == {0: "here\n", 1: "line 0\nline 2"}
     assert complaints == ()
+
+
+def test_the_end_of_a_log_knows_when_its_lines_came(recording):
+    made = recording()
+    made.log("algo-1", 0, b"one\ntwo\nthree\nfour")
+    path = made.directory.log_file("algo-1", 0, 0, "out")
+    path.with_name(f"{path.name}.idx").write_text("1000 0\n2000 8\n")
+    (whole,), _ = log_ends([made.directory], 0, (), most_bytes=100, stream_bytes=100)
+    assert (whole.text, whole.line_times) == ("one\ntwo\nthree\nfour", ((0, 1000), (2, 2000)))
+    (cut,), _ = log_ends([made.directory], 0, (), most_bytes=100, stream_bytes=12)
+    assert (cut.text, cut.left_out_bytes, cut.line_times) == ("three\nfour", 6, ((0, 2000),))

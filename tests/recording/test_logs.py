@@ -2,6 +2,7 @@
 
 import pytest
 
+from paceline.recording.clocks import HostClocks
 from paceline.recording.logs import LogChoice, LogFile, LogName, chosen_lines, log_files, streamed_logs
 
 SECOND = 1_000_000_000
@@ -118,6 +119,29 @@ def test_a_log_that_cannot_be_read_says_why(made):
     path.mkdir()
     file = LogFile(LogName(0, 0, "algo-1", "out"), path)
     assert (list(file.lines()), file.unread) == ([], "not an ordinary file")
+
+
+def test_times_of_a_host_whose_clock_is_ahead_are_put_right(made):
+    made.log("algo-1", 0, b"a\nb\n")
+    made.log("algo-2", 1, b"a\nb\n")
+    for host, rank, ahead in (("algo-1", 0, 0), ("algo-2", 1, 90 * SECOND)):
+        index = made.path / f"hosts/{host}/attempt_0/rank_{rank}.out.idx"
+        index.write_text(f"{ahead + 100 * SECOND} 0\n{ahead + 200 * SECOND} 2\n")
+    made.streamed(
+        "algo-1", "algo-3", "logs", {"t_ns": 7 * SECOND, "attempt": 0, "rank": 2, "stream": "out", "text": "c"}
+    )
+    clocks = HostClocks(
+        {"event": "clock", "host": host, "t_ns": 1, "offset_ns": offset * SECOND, "error_ns": 5}
+        for host, offset in (("algo-2", 90), ("algo-3", -3))
+    )
+    times = [
+        [time_ns for time_ns, _ in file.stamped_lines()] for file in log_files((made.directory,), LogChoice(), clocks)
+    ]
+    assert times == [[100 * SECOND, 200 * SECOND]] * 2
+    (stream,) = streamed_logs((made.directory,), LogChoice(), clocks)
+    assert [time_ns for _, time_ns, _ in stream.lines()] == [10 * SECOND]
+    late = log_files((made.directory,), LogChoice(host="algo-2"), clocks)[0]
+    assert late.skip_to(150 * SECOND) and [text for _, text in late.stamped_lines()] == [b"b"]
 
 
 def test_what_another_host_streamed_is_read_unless_its_own_logs_are_here(made):

@@ -11,12 +11,12 @@ PER_STEP = tuple(name for name in GRADIENTS if "local_sgd" in name)
 CASES = (
     # A model for each strategy.
     Case("strategies", ("--use", *(name for name in GRADIENTS if name not in PER_STEP), "--hook", "int8", "powersgd")),
-    Case("strategies", ("--use", *PER_STEP)),
-    Case("strategies", ("--backend", "paceline")),
-    Case("strategies", ("--backend", "smddp")),
-    Case("strategies", options=("--gradients", "hierarchical+int8")),
+    pytest.param(Case("strategies", ("--use", *PER_STEP)), marks=pytest.mark.wide),
+    pytest.param(Case("strategies", ("--backend", "paceline")), marks=pytest.mark.wide),
+    pytest.param(Case("strategies", ("--backend", "smddp")), marks=pytest.mark.wide),
+    pytest.param(Case("strategies", options=("--gradients", "hierarchical+int8")), marks=pytest.mark.wide),
     # On two ranks, every choice that `auto` may make gives the same bits.
-    Case("strategies", options=("--gradients", "auto"), ranks=2),
+    pytest.param(Case("strategies", options=("--gradients", "auto"), ranks=2), marks=pytest.mark.wide),
 )
 
 

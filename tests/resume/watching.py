@@ -75,8 +75,9 @@ class Run:
         if len(self._directories) < self.host_count:
             self._look_for_rings()
         for directory in self._directories:
-            for path in directory.glob("*-*.ring"):
-                if path not in self._rings:
+            # The agent removes the directory when the job ends.
+            with suppress(FileNotFoundError):
+                for path in set(directory.glob("*-*.ring")) - self._rings.keys():
                     with suppress(NotARing, OSError):
                         self._rings[path] = RingReader(path)
         for reader in self._rings.values():

@@ -1,5 +1,7 @@
 """The user's own files that a script imports, and comments that switch a check off at a line."""
 
+import zipapp
+
 import pytest
 
 from paceline.facts import Program, ProgramKind
@@ -118,3 +120,12 @@ def test_each_file_is_parsed_once_for_all_checks(imported):
     before = imported("import helper", helper=WRONG)
     list(checks_of(before))
     assert parse.cache_info().misses == 2
+
+
+def test_a_zip_application_is_no_text_to_be_judged(tmp_path):
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app/__main__.py").write_text(WRONG)
+    zipapp.create_archive(tmp_path / "app", tmp_path / "train.pyz", interpreter="/usr/bin/env python3")
+    program = Program(kind=ProgramKind.SCRIPT, target="train.pyz")
+    before = before_of(engine="local", ranks_per_host=2, program=program, directory=tmp_path)
+    assert before.script is None and said(before, "K06").judgement is Judgement.NOT_JUDGED

@@ -67,6 +67,7 @@ def test_a_gpu_answers_and_keeps_what_it_would_keep(traced):
     assert any("CUDA device" in what for what in said(found))
 
 
+@pytest.mark.wide
 def test_attention_with_dropout_keeps_no_scores(traced):
     text = """
         layer = nn.Linear(64, 3 * 64).to("cuda")
@@ -80,6 +81,7 @@ def test_attention_with_dropout_keeps_no_scores(traced):
     assert without.activation_bytes == within.activation_bytes < scores_bytes
 
 
+@pytest.mark.wide
 def test_values_of_the_batch_are_known(traced):
     found = traced(
         """
@@ -113,7 +115,11 @@ def test_a_decision_by_a_value_is_an_assumption_with_its_line(traced):
 
 
 @pytest.mark.parametrize(
-    "line", ["out[out > 0].sum().backward()", "model(inputs[: out.argmax().item()]).sum().backward()"]
+    "line",
+    [
+        "out[out > 0].sum().backward()",
+        pytest.param("model(inputs[: out.argmax().item()]).sum().backward()", marks=pytest.mark.wide),
+    ],
 )
 def test_a_size_that_only_values_decide_is_refused_with_its_line(traced, line):
     error = refused(traced, f"out = model(inputs)\n{line}\noptimizer.step()\n")
@@ -128,6 +134,7 @@ def test_a_failure_of_the_script_is_its_own(traced):
     assert "train.py:8" in error.what
 
 
+@pytest.mark.wide
 def test_the_script_finds_as_many_devices_as_are_asked_about(traced):
     gate = """
     if torch.cuda.device_count() < 2:
@@ -152,7 +159,7 @@ def test_data_parallel_is_traced_whatever_the_number_of_devices(traced):
     assert any("nn.DataParallel" in what for what in said(several))
 
 
-@pytest.mark.parametrize("text", ["", "print('no torch here')"])
+@pytest.mark.parametrize("text", ["", pytest.param("print('no torch here')", marks=pytest.mark.wide)])
 def test_a_script_without_a_step_is_no_trace(traced, text):
     assert refused(traced, text, head="").code == "P05"
 
@@ -183,6 +190,7 @@ def test_no_checkpoint_is_written_and_an_old_one_is_read(traced, tmp_path):
     assert any("torch.save" in what for what in said(found))
 
 
+@pytest.mark.wide
 def test_activations_are_recomputed_where_the_script_says_so(traced):
     text = """
         from torch.utils.checkpoint import checkpoint
@@ -211,6 +219,7 @@ def test_a_factory_stands_for_the_script(traced, tmp_path):
     assert found.optimizer == "AdamW"
 
 
+@pytest.mark.wide
 def test_a_process_that_the_script_starts_runs_in_the_trace(traced):
     text = """
     import torch.multiprocessing as mp
@@ -237,6 +246,7 @@ def test_a_script_without_optimizer_is_told_so_and_where(traced):
     assert "train.py:9" in error.what
 
 
+@pytest.mark.wide
 def test_networks_beside_the_trained_one_are_in_memory(traced):
     step = "F.cross_entropy(model(inputs), wanted).backward()\noptimizer.step()\n"
     alone, with_average = traced(step), traced("import copy\naverage = copy.deepcopy(model)\n" + step)

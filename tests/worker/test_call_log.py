@@ -9,6 +9,8 @@ from paceline.diagnosis.desync.calls import CallComparison, RankCalls
 from paceline.recording.ring import RingReader
 from paceline.recording.string_table import StringTable
 
+pytestmark = pytest.mark.process
+
 
 def calls_of(workplace) -> dict[int, list[RankCalls]]:
     """Rank -> its calls by group, as an agent reads them."""
@@ -58,7 +60,7 @@ def test_every_part_of_a_call_is_recorded(workplace, written):
     assert (barrier.index, barrier.operation, barrier.dtype, barrier.site.line) == (3, "barrier", None, 8)
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("world_size", [pytest.param(2, marks=pytest.mark.wide), 3])
 def test_right_programs_have_no_divergence(workplace, world_size):
     left = workplace.run("idioms.py", world_size=world_size)
     assert [rank.code for rank in left] == [0] * world_size, left[0].err
@@ -71,9 +73,9 @@ def test_right_programs_have_no_divergence(workplace, world_size):
     ("how", "differs", "runs_through"),
     [
         ("swapped", {}, True),
-        ("operation", {"reduce_op": {"SUM", "MAX"}}, True),
-        ("dtype", {"dtype": {"float32", "int32"}}, True),
-        ("shape", {"shape": {(4,), (8,)}}, False),
+        pytest.param("operation", {"reduce_op": {"SUM", "MAX"}}, True, marks=pytest.mark.wide),
+        pytest.param("dtype", {"dtype": {"float32", "int32"}}, True, marks=pytest.mark.wide),
+        pytest.param("shape", {"shape": {(4,), (8,)}}, False, marks=pytest.mark.wide),
         ("extra", {"shape": {(4,), (1,)}}, False),
     ],
 )
@@ -111,7 +113,7 @@ def test_the_loader_of_the_steps_says_how_long_it_is(workplace, written):
         "model = torch.nn.Linear(2, 1)\n"
         "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
         "training = DataLoader(TensorDataset(torch.ones(40, 2)), batch_size=2)\n"
-        "other = DataLoader(TensorDataset(torch.ones(6, 2)), batch_size=2)\n"
+        "other = DataLoader(TensorDataset(torch.ones(6, 2)), batch_size=3)\n"
         "for (batch,) in training:\n"
         "    model(batch).sum().backward()\n"
         "    optimizer.step()\n"
@@ -120,10 +122,12 @@ def test_the_loader_of_the_steps_says_how_long_it_is(workplace, written):
     (left,) = workplace.run(sys.executable, script)
     assert left.code == 0, left.err
     ((header, _),) = workplace.rings
-    assert header.loader_batches == 20
+    assert (header.loader_batches, header.batch_size) == (20, 2)
 
 
-@pytest.mark.parametrize("kept", ["num_workers=0", "num_workers=1, persistent_workers=True"])
+@pytest.mark.parametrize(
+    "kept", [pytest.param("num_workers=0", marks=pytest.mark.wide), "num_workers=1, persistent_workers=True"]
+)
 def test_a_rank_says_when_the_loader_of_its_steps_had_no_more(workplace, written, kept):
     script = written(
         "import torch\n"

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.recording.ring import Basis
+from paceline.recording.ring import COMMUNICATION_MEASURED, Basis
 from paceline.worker.instruments.ddp import ExposedCommunication
 from paceline.worker.rank_recorder import RankRecorder
 
@@ -74,3 +74,15 @@ def test_a_new_reducer_counts_from_the_beginning(instrument):
     assert reducer._iteration > 0
     rank.registry.tell("reducer_renewed", model)
     assert reducer._iteration == 0
+
+
+def test_steps_of_a_wrapped_model_are_not_marked_as_timed(instrument):
+    rank = instrument.rank
+    rank.rests_on(Basis.WAITS_TIMED)
+    assert rank.step_word >> 32 == COMMUNICATION_MEASURED
+    model = wrapped(instrument)
+    assert rank.step_word >> 32 == 0
+    train(rank, model, 3)
+    instrument.reducers[0]._module = weakref.ref(nn.Linear(1, 1))
+    train(rank, model, 53)
+    assert rank.step_word >> 32 == COMMUNICATION_MEASURED

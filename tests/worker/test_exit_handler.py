@@ -87,11 +87,12 @@ TRAINED = (
     ("before", "after", "code"),
     [
         ("", "exit(3)\n", 3),
-        ("from sys import exit\n", "exit(3)\n", 3),
-        (
+        pytest.param("from sys import exit\n", "exit(3)\n", 3, marks=pytest.mark.wide),
+        pytest.param(
             "import argparse\ntry: argparse.ArgumentParser().parse_args(['--nothing'])\nexcept SystemExit: pass\n",
             "",
             0,
+            marks=pytest.mark.wide,
         ),
     ],
 )
@@ -108,8 +109,13 @@ def test_a_rank_below_a_shell_ends_with_its_own_code_and_whole_files(workplace, 
     [
         # Sorted imports: the name is copied before torch comes.
         ("from sys import exit as leave, exit\n", "exit(3)\n", 3),
-        ("", "quit(3)\n", None),
-        ("", "import threading, sys; t = threading.Thread(target=sys.exit, args=(3,)); t.start(); t.join()\n", 0),
+        pytest.param("", "quit(3)\n", None, marks=pytest.mark.wide),
+        pytest.param(
+            "",
+            "import threading, sys; t = threading.Thread(target=sys.exit, args=(3,)); t.start(); t.join()\n",
+            0,
+            marks=pytest.mark.wide,
+        ),
         ("import sys\nimport torch\ntry: sys.exit(3)\nexcept BaseException: pass\n", "", 0),
     ],
 )

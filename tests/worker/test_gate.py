@@ -30,9 +30,9 @@ def asked(path: Path, handler: str = "ping") -> str:
     "last",
     [
         "import threading; threading.Thread(target=leave).start()",
-        "import threading; threading._register_atexit(leave)",
+        pytest.param("import threading; threading._register_atexit(leave)", marks=pytest.mark.wide),
         "import atexit; atexit.register(leave)",
-        "import weakref; weakref.finalize(m, leave)",
+        pytest.param("import weakref; weakref.finalize(m, leave)", marks=pytest.mark.wide),
         "class Kept:\n    def __del__(self, leave=leave): leave()\nsys.modules['kept'] = Kept()",
     ],
     ids=["non-daemon thread", "threading's handler", "exit handler", "finalize", "destructor"],

@@ -1,13 +1,14 @@
 """This process as a rank, without torch: what its instruments do to signals, threads and the first step."""
 
 import functools
+import json
 import signal
 import threading
 from _thread import start_new_thread
 
 import pytest
 
-from paceline.recording.ring import Cell, RankPhase, RingReader
+from paceline.recording.ring import COMMUNICATION_MEASURED, Basis, Cell, RankPhase, RingReader, parse_records
 from paceline.worker.rank_recorder import RankRecorder
 
 WAITS = "waits"
@@ -175,3 +176,50 @@ def test_a_pass_before_the_first_rendezvous_is_none_of_the_training(rank):
     prepare(rank, 60)
     rank.forward_begins()
     assert first_step_ns(rank) < 50 * 10**9
+
+
+OPTIMIZER = Optimizer()
+
+
+def is_measured(rank):
+    """Whether the newest step is marked as one whose communication was timed."""
+    rank.after_step(OPTIMIZER, (), {})
+    reader = RingReader(rank.ring.path)
+    (*_, newest) = parse_records(reader.drain()[0])
+    reader.close()
+    return bool(newest.code & COMMUNICATION_MEASURED)
+
+
+def test_a_step_whose_communication_was_timed_is_marked(rank):
+    assert not is_measured(rank)
+    rank.rests_on(Basis.WAITS_TIMED)
+    assert is_measured(rank)
+
+
+def test_a_step_is_not_marked_if_its_communication_was_sampled_or_not_seen(rank):
+    rank.rests_on(Basis.WAITS_TIMED)
+    rank.samples_ddp = True
+    rank.publish_state()
+    assert not is_measured(rank)
+    rank.samples_ddp = False
+    rank.rests_on(Basis.DEVICE_WAITS_UNSEEN)
+    assert not is_measured(rank)
+
+
+def test_a_step_is_not_marked_once_waits_are_no_longer_watched(rank):
+    rank.rests_on(Basis.WAITS_TIMED)
+    rank.drop(WAITS, RuntimeError("gone"))
+    assert not is_measured(rank)
+
+
+def test_a_notice_of_before_is_written_once_this_process_is_a_rank(tmp_path, monkeypatch):
+    monkeypatch.setenv("PACELINE_RING_DIR", str(tmp_path))
+    rank = RankRecorder()
+    rank.notice("resume", "no state is kept")
+    rank.join(0, 1, 0)
+    rank.notice("gradients", "later")
+    (texts,) = tmp_path.glob("*.texts")
+    told = [json.loads(line) for line in texts.read_text().splitlines()]
+    assert [line[2:] for line in told] == [["resume", "no state is kept"], ["gradients", "later"]]
+    rank.forget()
+    assert rank.unsaid == []

@@ -30,3 +30,13 @@ def test_it_fits_into_the_ring(monkeypatch):
     for name in rendezvous_identity.VARIABLES:
         monkeypatch.setitem(os.environ, name, "é" * 4000)
     assert len(rendezvous_identity.identity({"init_method": "x" * 4000}, 1, 2).encode()) <= 1023
+
+
+def test_the_script_of_a_zip_application_is_the_archive(monkeypatch, tmp_path):
+    archive = tmp_path / "train.pyz"
+    archive.write_bytes(b"#!/usr/bin/env python3\nPK\x05\x06")
+    main = type("Main", (), {"__file__": str(archive / "__main__.py")})
+    monkeypatch.setattr("sys.modules", {**__import__("sys").modules, "__main__": main})
+    found = brought(rendezvous_identity.identity({}, 0, 2))
+    assert (found["script"], found["script_crc"]) == ("train.pyz", f"{zlib.crc32(archive.read_bytes()):08x}")
+    assert found["code_files"] == "0"

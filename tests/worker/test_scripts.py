@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from variants import all_but
 
 from paceline.recording.ring import OPERATIONS, Basis, Instrument, RankPhase, RecordKind
 
@@ -46,6 +47,7 @@ def test_ranks_of_mp_spawn_are_ranks_and_the_script_is_none(workplace):
     ]
 
 
+@pytest.mark.wide
 def test_an_error_in_a_spawned_rank_is_reported_with_the_childs_own_frame(workplace):
     (left,) = workplace.run("spawn_inside.py", "fail")
     assert left.code == 1
@@ -122,7 +124,10 @@ def test_collectives_of_every_form_are_counted_once_and_called_by_their_name(wor
         assert waited <= {"allreduce", "send", "recv", "monitored_barrier"}
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", *(["inductor"] if shutil.which("g++") else [])])
+@pytest.mark.parametrize(
+    "backend",
+    ["aot_eager", *([pytest.param("inductor", marks=pytest.mark.wide)] if shutil.which("g++") else [])],
+)
 def test_torch_compile_makes_the_same_graphs_and_counts_compiled_optimizers(workplace, backend):
     (with_us,) = workplace.run("compiled.py", backend)
     ((header, _),) = workplace.rings
@@ -135,6 +140,7 @@ def test_torch_compile_makes_the_same_graphs_and_counts_compiled_optimizers(work
     assert (header.step_count, header.failure) == (6 + 3, "")
 
 
+@pytest.mark.wide
 def test_torch_compile_makes_the_same_graphs_where_the_state_is_kept(workplace):
     workplace.keeps_state = True
     (with_us,) = workplace.run("compiled.py", "aot_eager")
@@ -148,7 +154,7 @@ def test_torch_compile_makes_the_same_graphs_where_the_state_is_kept(workplace):
         assert optimizer[kind] == optimizer_alone[kind]
 
 
-@pytest.mark.parametrize("wrap", ["fsdp1", "fsdp2"])
+@pytest.mark.parametrize("wrap", [pytest.param("fsdp1", marks=pytest.mark.wide), "fsdp2"])
 def test_torch_compile_breaks_the_graph_of_a_sharded_model_nowhere_else(workplace, wrap):
     with_us, _ = workplace.run("compiled_sharded.py", wrap, world_size=2)
     assert with_us.code == 0 and [header.failure for header, _ in workplace.rings] == ["", ""], with_us.err
@@ -156,7 +162,10 @@ def test_torch_compile_breaks_the_graph_of_a_sharded_model_nowhere_else(workplac
     assert json.loads(with_us.out) == json.loads(without_us.out)
 
 
-@pytest.mark.parametrize("loop", ["accumulation", "gan", "scaler", "folds", "pairs_of_folds", "joined_late"])
+LOOPS = ("accumulation", "gan", "scaler", "folds", "pairs_of_folds", "joined_late")
+
+
+@pytest.mark.parametrize("loop", all_but(["accumulation", "gan", "pairs_of_folds"], LOOPS))
 def test_a_step_counts_once_however_often_optimizers_step(workplace, loop):
     (left,) = workplace.run("loops.py", loop)
     assert left.code == 0, left.err

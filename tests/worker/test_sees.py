@@ -64,7 +64,8 @@ def test_what_a_script_sees_of_its_loops_files_and_functions_is_the_same_but_for
     assert (left.code, left.err) == (alone.code, alone.err) == (0, "")
     found, expected = json.loads(left.out), json.loads(alone.out)
     calls = {"__paceline_again__", "__paceline_while__", "__paceline_loop__"}
-    assert set(found.pop("builtins")) - set(expected.pop("builtins")) == calls | {"__paceline_extra__"}
+    others = {"__paceline_extra__", "__paceline_step__"}
+    assert set(found.pop("builtins")) - set(expected.pop("builtins")) == calls | others
     assert set(found.pop("code's names")) - set(expected.pop("code's names")) == calls
     assert found.pop("code") != expected.pop("code")
     finders = expected.pop("finders")
@@ -76,7 +77,7 @@ def test_what_a_script_sees_of_its_loops_files_and_functions_is_the_same_but_for
     assert {name: value for name, value in found.items() if value != expected[name]} == {}
 
 
-@pytest.mark.parametrize("word", ["all", EVERY_INSTRUMENT])
+@pytest.mark.parametrize("word", ["all", pytest.param(EVERY_INSTRUMENT, marks=pytest.mark.wide)])
 def test_each_instrument_can_be_turned_off(workplace, plain, word):
     (left,) = workplace.run("sees.py", "--a", "b", PACELINE_OFF=word)
     assert workplace.rings == []

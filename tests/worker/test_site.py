@@ -57,6 +57,21 @@ def test_a_users_own_module_called_paceline_keeps_its_name(workplace, written):
     assert (header.step_count, header.exiting) == (1, True)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "changed"),
+    [("", "", False), ("os.environ['X'] = '1'", "", True), ("", "os.environ['X'] = '1'", True)],
+)
+def test_a_changed_environment_is_one_of_before_torch_whatever_else_came_first(
+    workplace, written, before, after, changed
+):
+    """A step of the script's own stands for another framework: what watches this process is there before torch is."""
+    text = f"import os, paceline\n{before}\npaceline.step()\n{after}\nimport torch\nos.environ['Y'] = '1'\n"
+    (left,) = workplace.run(sys.executable, written(text))
+    assert (left.code, left.err) == (0, "")
+    ((header, _),) = workplace.rings
+    assert header.environment_changed == changed
+
+
 def test_a_rank_without_its_directories_trains_as_if_we_were_not_there(workplace):
     (left,) = workplace.run("loops.py", "gan", PACELINE_RING_DIR="/nowhere", PACELINE_SOCKET_DIR="/nowhere")
     assert (left.code, left.out, left.err) == (0, "", "")

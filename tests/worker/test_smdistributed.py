@@ -83,7 +83,7 @@ def test_in_a_job_it_is_found_without_loading_torch_and_nothing_else_changes(wor
     assert left.err == "" and left.out.splitlines() == [
         "smdistributed False",
         "[] None",
-        "error[X21]: smdistributed.dataparallel for TensorFlow comes in a later release of paceline False",
+        "No module named 'tensorflow' False",
     ]
 
 

@@ -28,6 +28,7 @@ VERBS = {
     "logs": "print what the ranks of a run wrote",
     "top": "watch a run: pace, ranks, machines",
     "why": "say why a job hangs, failed or is slow, and what to do",
+    "web": "serve runs and their pages live, for a browser",
     "report": "write a run as one page of HTML, to read or to send",
     "compare": "say whether a run is slower than another one, and where",
     "metrics": "print a run in the text format of Prometheus",

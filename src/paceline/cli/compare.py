@@ -10,13 +10,14 @@ from typing import Any
 from paceline.cli.option import RUN_DIR, Option, Verb
 from paceline.cli.output_file import write_output
 from paceline.cli.parsing import say_where
+from paceline.cli.progress import ProgressLine
 from paceline.cli.terminal import room
 from paceline.diagnosis.run_comparison import compare_runs
 from paceline.facts import Evidence
 from paceline.recording.evidence import evidence
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import find_run, read_document
-from paceline.views.compare import compare_facts, compare_html, compare_text
+from paceline.views.compare import compare_facts, compare_html, compare_part, compare_text
 from paceline.views.report.redaction import command_without_secrets
 
 VERB = Verb(
@@ -60,8 +61,9 @@ def run(args: argparse.Namespace) -> int:
     Raises:  UsageError U09: no such run; U22: the file cannot be written
     """
     root = Path(args.run_dir) if args.run_dir else None
-    (before, first_host), (after, second_host) = (_read(text, root) for text in (args.first, args.second))
-    found = compare_runs(before, after, (first_host, second_host))
+    with ProgressLine("reading both runs", shown=not args.json):
+        (before, first_host), (after, second_host) = (_read(text, root) for text in (args.first, args.second))
+        found = compare_runs(before, after, (first_host, second_host))
     if args.json:
         print(json.dumps(compare_facts(found, before.run, after.run)))
     elif args.html is None:
@@ -72,13 +74,25 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def compared_html(first: Path, second: Path) -> str:
+    """Two recordings compared, as a part of a page."""
+    (before, first_host), (after, second_host) = _at(first), _at(second)
+    return str(compare_part(compare_runs(before, after, (first_host, second_host)), before.run, after.run))
+
+
 def _read(text: str | None, root: Path | None) -> tuple[Evidence, dict[str, Any]]:
-    """A run, and the document of its first host."""
+    """A run, and what its first host's documents say."""
     path = find_run(text, root, verb="paceline compare")
     say_where(path, text, root)
+    return _at(path)
+
+
+def _at(path: Path) -> tuple[Evidence, dict[str, Any]]:
     found = evidence(path, recent=True)
     # The page is made to be sent.
     command = tuple(command_without_secrets(list(found.run.command)))
     found = replace(found, run=replace(found.run, command=command))
     host = found.run.first_host or next(iter(found.hosts), "")
-    return found, read_document(RunDirectory(path).host_file(host)) if host else {}
+    directory = RunDirectory(path)
+    files = (directory.host_file(host), directory.environment_file(host)) if host else ()
+    return found, {name: value for file in files for name, value in read_document(file).items()}

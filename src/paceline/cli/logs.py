@@ -18,6 +18,7 @@ from paceline.cli.parsing import find_directories
 from paceline.cli.values import duration_seconds
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.facts import Run
+from paceline.recording.clocks import HostClocks
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.logs import LogChoice, LogFile, LogName, StreamedLogs, log_files, streamed_logs
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     directories = tuple(RunDirectory(path) for path in find_directories(args, "paceline logs"))
     if not directories[0].path.joinpath("hosts").exists() and is_submitted(directories[0].path):
         return _of_the_engine(directories[0].path, args)
-    found, _, _ = read_run(directories)
+    found, events, _ = read_run(directories)
     printer = Printer(
         run_id=found.id,
         since_ns=_since_ns(args.since, time.time_ns()),
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         as_json=args.json,
         raw=args.raw,
     )
-    reader = Reader(directories, _choice(args), printer)
+    reader = Reader(directories, _choice(args), printer, HostClocks(events))
     reader.read(args.tail)
     if not reader.saw_any and not args.follow:
         raise _nothing(found, directories)
@@ -147,8 +148,10 @@ class Printer:
 class Reader:
     """Reads every selected log of a run, including logs that appear later."""
 
-    def __init__(self, directories: Sequence[RunDirectory], choice: LogChoice, printer: Printer) -> None:
-        self._directories, self._choice, self._printer = directories, choice, printer
+    def __init__(
+        self, directories: Sequence[RunDirectory], choice: LogChoice, printer: Printer, clocks: HostClocks
+    ) -> None:
+        self._directories, self._choice, self._printer, self._clocks = directories, choice, printer, clocks
         self._files: dict[LogName, LogFile] = {}
         self._streams: dict[str, StreamedLogs] = {}
 
@@ -184,11 +187,11 @@ class Reader:
                 _say(f"not judged: {stream.unread_lines} streamed lines of {host} cannot be read")
 
     def _discover(self) -> None:
-        for file in log_files(self._directories, self._choice):
+        for file in log_files(self._directories, self._choice, self._clocks):
             if file.name not in self._files:
                 self._files[file.name] = file
                 self._skip_old(file)
-        for stream in streamed_logs(self._directories, self._choice):
+        for stream in streamed_logs(self._directories, self._choice, self._clocks):
             self._streams.setdefault(stream.host, stream)
         hosts = {name.host for name in self._files} | set(self._streams)
         self._printer.with_host = self._printer.with_host or len(hosts) > 1

@@ -268,9 +268,12 @@ def find_directories(args: argparse.Namespace, verb: str) -> list[Path]:
     found = find_run(args.run, root, verb=verb)
     say_where(found, args.run, root)
     if is_submitted(found):
+        from paceline.cli.progress import ProgressLine
         from paceline.launch.engines.jobs import brought_up_to_date
 
-        if why_not := brought_up_to_date(found, os.environ):
+        with ProgressLine(f"asking the engine about {found.name}", shown=not args.json):
+            why_not = brought_up_to_date(found, os.environ)
+        if why_not:
             print(f"not judged: what the engine would say of {found.name}: {why_not}", file=sys.stderr)
         found = newest_try(first_try(found))
     return of_one_run([found, *(at_path(Path(text)) for text in args.directories)])

@@ -83,11 +83,15 @@ def _chosen(known: Sequence[KnownRun], everything: bool) -> list[ListedRun]:
 
 def listed(path: Path) -> ListedRun:
     """The run of a recording as it is now. An engine is asked about a submitted job that has not ended."""
-    directory = RunDirectory(path)
-    found, events, _ = read_run((directory,))
-    if is_submitted(path) and run_lasts(found):
+    if is_submitted(path) and run_lasts(read_run((RunDirectory(path),))[0]):
         _ask_the_engine(path)
-        found, events, _ = read_run((directory,))
+    return recorded_state(path)
+
+
+def recorded_state(path: Path) -> ListedRun:
+    """The run of a recording as far as it is recorded. No engine is asked."""
+    directory = RunDirectory(path)
+    found, events, _ = read_run((directory,), recent=True)
     return ListedRun(found, listed_ranks((directory,), events), _engine_of(path), totals(events))
 
 

@@ -1,18 +1,26 @@
-"""Write a run as one page of HTML: verdict, pace, late ranks, machines, stacks, logs. The file loads nothing and runs nothing."""
+"""Write a run as one page of HTML: verdict, pace, late ranks, machines, stacks, logs. The file loads nothing."""
 
 import argparse
 import json
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.cli.option import FURTHER_DIRECTORIES, RUN, RUN_DIR, Option, Verb
 from paceline.cli.output_file import write_output
 from paceline.cli.parsing import find_directories
+from paceline.cli.progress import ProgressLine
+from paceline.cli.values import above_zero
 from paceline.cli.why import judge_run
 from paceline.diagnosis.case import Case
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.facts import Evidence
+from paceline.recording.clocks import HostClocks
 from paceline.recording.evidence import evidence
+from paceline.recording.host_prices import host_price
+from paceline.recording.jsonl import ReadJsonLines, read_json_lines
+from paceline.recording.lateness import late_rows
 from paceline.recording.layout import RunDirectory
 from paceline.recording.log_tails import LogEnd, log_ends
 from paceline.recording.step_columns import TimeAxis, step_columns
@@ -38,18 +46,38 @@ VERB = Verb(
             "redact",
             "Leave out values behind names like TOKEN, and credentials in URLs, everywhere. In the command line they always are.",
         ),
+        Option(
+            "price",
+            "What one host costs in an hour, in US dollars, where the recording does not say it.",
+            "USD_PER_HOUR",
+        ),
         RUN_DIR,
         FURTHER_DIRECTORIES,
     ),
     page="""\
-The page says first what happened and what to do, in the words of `paceline why`. It needs no network and no script, so it opens from a
-disk, from a mail, and where a strict policy forbids scripts. Of a run that lasts it is the state of now. At the end it says what it
-left out.""",
+The page says first what happened and what to do, in the words of `paceline why`. It needs no network, so it opens from a disk and from a
+mail. Its script adds zoom, one cursor through all curves, search and sorting; where a policy forbids scripts, everything else is there.
+Of a run that lasts it is the state of now. At the end it says what it left out.""",
     notes="`--json` prints `paceline.page/1`, what the page is made of: [its keys](schemas.md#pacelinepage1).",
 )
-# Bytes of telemetry of all hosts together: hours of one host, read within seconds.
-_MOST_TELEMETRY_BYTES = 64 << 20
-_MOST_LOG_BYTES, _MOST_STREAM_BYTES = 2 << 20, 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """How much of a recording a page is made of, in bytes."""
+
+    telemetry_bytes: int = 64 << 20
+    """Telemetry of all hosts together: hours of one host, read within seconds."""
+    step_bytes: int = 256 << 20
+    """Single steps; of longer runs sums are read."""
+    log_bytes: int = 2 << 20
+    """What the ranks wrote, all together."""
+    stream_bytes: int = 64 << 10
+    """What one of them wrote."""
+
+
+# Of a page that is made again and again by a server, which keeps the telemetry in memory.
+LIVE_LIMITS = ReadLimits(telemetry_bytes=4 << 20, step_bytes=16 << 20, log_bytes=128 << 10, stream_bytes=8 << 10)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,8 +85,10 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:  UsageError U22: the file cannot be written; as find_directories and judge_run
     """
+    price = None if args.price is None else above_zero("--price", args.price)
     directories = find_directories(args, "paceline report")
-    facts = page_facts(_recorded(directories, with_logs=not args.no_logs))
+    with ProgressLine("reading the recording", shown=not args.json):
+        facts = page_facts(recorded(directories, with_logs=not args.no_logs, usd_per_hour=price))
     facts["identity"]["command"] = command_without_secrets(facts["identity"]["command"])
     if args.redact:
         facts = redacted(facts)
@@ -70,14 +100,27 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _recorded(paths: list[Path], *, with_logs: bool) -> Recorded:
+def recorded(
+    paths: Sequence[Path],
+    *,
+    with_logs: bool,
+    usd_per_hour: float | None = None,
+    read: ReadJsonLines = read_json_lines,
+    limits: ReadLimits = ReadLimits(),
+) -> Recorded:
+    """What the page of a run is made of. `read`: as in evidence().
+
+    Raises:  as judge_run
+    """
     now_ns = time.time_ns()
-    case, diagnosis, _ = judge_run(paths, now_ns=now_ns)
-    found = evidence(*paths, recent=True, telemetry_bytes=_MOST_TELEMETRY_BYTES)
+    case, diagnosis, _ = judge_run(paths, now_ns=now_ns, read=read)
+    found = evidence(*paths, recent=True, telemetry_bytes=limits.telemetry_bytes, read=read)
     lasts = run_lasts(found.run)
     axis = TimeAxis(*_span(found, now_ns), COLUMNS)
     directories = [RunDirectory(path) for path in paths]
-    steps, not_read = step_columns(directories, axis)
+    clocks = HostClocks(found.events)
+    steps, not_read = step_columns(directories, axis, clocks=clocks, most_bytes=limits.step_bytes)
+    late, late_not_read = late_rows(directories, found.events, axis)
     logs: list[LogEnd] = []
     no_logs = ["what the ranks wrote (--no-logs)"]
     if with_logs:
@@ -85,9 +128,11 @@ def _recorded(paths: list[Path], *, with_logs: bool) -> Recorded:
             directories,
             case.attempt,
             _asked_about(case, diagnosis),
-            most_bytes=_MOST_LOG_BYTES,
-            stream_bytes=_MOST_STREAM_BYTES,
+            most_bytes=limits.log_bytes,
+            stream_bytes=limits.stream_bytes,
+            clocks=clocks,
         )
+    price = (usd_per_hour, "--price") if usd_per_hour is not None else host_price(directories, found.hosts)
     return Recorded(
         evidence=found,
         case=case,
@@ -96,10 +141,27 @@ def _recorded(paths: list[Path], *, with_logs: bool) -> Recorded:
         loads=(host_loads if lasts else run_loads)(found.hosts, found.telemetry),
         axis=axis,
         steps=steps,
+        late=late,
         logs=logs,
-        not_shown=[*not_read, *no_logs],
+        not_shown=[*not_read, *late_not_read, *no_logs, *clocks.texts()],
         now_ns=now_ns,
+        usd_per_hour=None if price is None else price[0],
+        price_from="" if price is None else price[1],
+        hosts_read=_hosts_read(directories),
     )
+
+
+def recorded_live(paths: Sequence[Path], read: ReadJsonLines) -> Recorded:
+    """The same for a page that is made again and again.
+
+    Raises:  as judge_run
+    """
+    return recorded(paths, with_logs=True, read=read, limits=LIVE_LIMITS)
+
+
+def _hosts_read(directories: Sequence[RunDirectory]) -> frozenset[str]:
+    """The hosts that have a directory of their own here."""
+    return frozenset(path.name for one in directories for path in one.path.glob("hosts/*") if path.is_dir())
 
 
 def _span(found: Evidence, now_ns: int) -> tuple[int, int]:

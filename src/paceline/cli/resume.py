@@ -15,6 +15,7 @@ from paceline.cli.job.options import VERB as RUN
 from paceline.cli.job.options import parse_run
 from paceline.cli.option import RUN_DIR, Option, Verb
 from paceline.cli.parsing import VerbParser, split_at_script
+from paceline.cli.progress import ProgressLine
 from paceline.cli.terminal import ascii_only, room, use_color
 from paceline.cli.values import fail_on
 from paceline.errors import UsageError
@@ -119,7 +120,8 @@ def _export(args: argparse.Namespace) -> int:
     from paceline.views.exported_state import exported_facts, exported_text
 
     root = Path(args.run_dir) if args.run_dir else None
-    exported = export_state(args.export, args.file, force=args.force, environ=os.environ, runs_root=root)
+    with ProgressLine(f"exporting the newest saved step of {args.export}", shown=not args.json):
+        exported = export_state(args.export, args.file, force=args.force, environ=os.environ, runs_root=root)
     if args.json:
         print(json.dumps(exported_facts(exported)))
     else:

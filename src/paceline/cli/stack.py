@@ -4,10 +4,12 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from paceline.cli.option import FURTHER_DIRECTORIES, RANKS, RUN, RUN_DIR, Option, Verb
 from paceline.cli.parsing import find_directories
+from paceline.cli.progress import ProgressLine
 from paceline.cli.terminal import use_color
 from paceline.diagnosis.case import from_plain
 from paceline.diagnosis.snapshots import RankSnapshot
@@ -47,7 +49,10 @@ def run(args: argparse.Namespace) -> int:
     wanted = wanted_ranks(args.rank)
     found, events, _ = read_run(tuple(RunDirectory(path) for path in find_directories(args, "paceline stack")))
     lasts = run_lasts(found)
-    looks, complaints = look_now(found, wanted, deep=args.native) if lasts else (last_looks(events, wanted), [])
+    with ProgressLine(
+        f"looking at the ranks of {found.id}", shown=not args.json, waits_for="the agent of its first host"
+    ):
+        looks, complaints = look_now(found, wanted, deep=args.native) if lasts else (last_looks(events, wanted), [])
     if args.native and not lasts:
         complaints.append("C++ frames: the run has ended, and they are read from a process that runs")
     if not looks:
@@ -68,6 +73,19 @@ def run(args: argparse.Namespace) -> int:
         )
     )
     return 0
+
+
+def stacks_now(directories: Sequence[Path], wanted: frozenset[int] | None) -> str:
+    """Where these ranks (None: all) are now, or were last seen, as text.
+
+    Raises:  as look_now; NotEnoughEvidence U20: no rank was looked at
+    """
+    found, events, _ = read_run(tuple(RunDirectory(path) for path in directories))
+    lasts = run_lasts(found)
+    looks, complaints = look_now(found, wanted, deep=False) if lasts else (last_looks(events, wanted), [])
+    if not looks:
+        raise _nothing(found, wanted, lasts, complaints)
+    return stack_text(found.id, looks, lasts=lasts, not_judged=complaints)
 
 
 def look_now(found: Run, wanted: frozenset[int] | None, *, deep: bool) -> tuple[list[RankSnapshot], list[str]]:

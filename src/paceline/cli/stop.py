@@ -68,6 +68,21 @@ def run(args: argparse.Namespace) -> int:
     return 0 if found.ended or found.asked else 1
 
 
+def stop_told(path: Path) -> str:
+    """Tell a run to end, with its grace, and say in words what became of that.
+
+    Raises:  as stopped
+    """
+    found = stopped(path, now=False)
+    if found.ended:
+        return f"{found.run_id} has already ended: {found.status}"
+    return (
+        f"{found.run_id} is told to stop{found.how}"
+        if found.asked
+        else f"{found.run_id} did not accept it: {found.how}"
+    )
+
+
 def stop_facts(found: Stopped, *, now: bool) -> dict[str, Any]:
     """The answer for a program. `now`: it was to end without grace."""
     return {

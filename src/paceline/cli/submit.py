@@ -15,6 +15,7 @@ from paceline.cli.job.options import VERB as RUN
 from paceline.cli.job.submission import OF_RUN_ALONE, OF_THE_ENGINE, key_and_value, submission_of
 from paceline.cli.option import Option, Verb
 from paceline.cli.parsing import VerbParser, split_at_script
+from paceline.cli.progress import ProgressLine
 from paceline.cli.terminal import columns, use_color
 from paceline.errors import PacelineError, UsageError
 from paceline.facts import Status
@@ -28,6 +29,7 @@ from paceline.recording.runs import new_run_id
 from paceline.rules.collect import before_of
 from paceline.rules.job_facts import checks_of, refusal
 from paceline.views.checks import checks_text
+from paceline.views.progress import BYTES
 from paceline.views.submit import Taken, request_facts, request_text, submitted_facts, submitted_text
 
 VERB = Verb(
@@ -176,17 +178,21 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(request_facts(run_id, *asked)) if args.json else request_text(*asked))
         return 0
     run_dir = jobs.make_run_dir(root, run_id, job.file.run_dir_mode)
-    job = _packaged(job, directory, run_dir, args.ignore)
-    jobs.submit_job(job, engine, run_dir)
+    job = _packaged(job, directory, run_dir, args)
+    with ProgressLine(f"submitting to {engine.name}", unit=BYTES, shown=not args.json) as progress:
+        jobs.submit_job(job, engine, run_dir, progress.at)
     taken = _taken(job, engine.name, run_dir)
     print(json.dumps(submitted_facts(taken)) if args.json else submitted_text(taken))
     return _follow(run_dir) if args.follow else 0
 
 
-def _packaged(job: Submission, directory: Path, run_dir: Path, ignore: Sequence[str]) -> Submission:
+def _packaged(job: Submission, directory: Path, run_dir: Path, args: argparse.Namespace) -> Submission:
     try:
-        with refused_by_disk("the job's code", "paceline submit --run-dir /a/directory/with/room ..."):
-            return replace(job, package=package(directory, run_dir / jobs.CODE_FILE, ignore))
+        with (
+            refused_by_disk("the job's code", "paceline submit --run-dir /a/directory/with/room ..."),
+            ProgressLine("packing the code", unit=BYTES, shown=not args.json) as progress,
+        ):
+            return replace(job, package=package(directory, run_dir / jobs.CODE_FILE, args.ignore, packed=progress.at))
     except PacelineError:
         shutil.rmtree(run_dir)
         raise

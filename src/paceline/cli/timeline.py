@@ -3,13 +3,17 @@
 import argparse
 import sys
 import time
+from collections.abc import Sequence
+from pathlib import Path
 
 from paceline.cli.option import FURTHER_DIRECTORIES, RANKS, RUN, RUN_DIR, Option, Verb
 from paceline.cli.output_file import write_output
 from paceline.cli.parsing import find_directories
+from paceline.cli.progress import ProgressLine
 from paceline.cli.stack import wanted_ranks
 from paceline.cli.values import duration
 from paceline.errors import UsageError
+from paceline.recording.clocks import HostClocks
 from paceline.recording.evidence import evidence
 from paceline.recording.layout import RunDirectory
 from paceline.recording.rank_spans import rank_spans
@@ -56,6 +60,15 @@ _MOST_RECORDS = 200_000
 _MOST_TELEMETRY_BYTES = 16 << 20
 
 
+def trace_of(directories: Sequence[Path], ranks: frozenset[int] | None) -> bytes:
+    """The whole run of these ranks (None: all) in Perfetto's format."""
+    found = evidence(*directories, recent=True, telemetry_bytes=_MOST_TELEMETRY_BYTES)
+    from_ns, to_ns = found.run.started_ns, time.time_ns()
+    places = [RunDirectory(path) for path in directories]
+    spans, _ = rank_spans(places, from_ns=from_ns, to_ns=to_ns, ranks=ranks, most_records=_MOST_RECORDS)
+    return perfetto(timeline(spans, found.events, found.telemetry, from_ns=from_ns, to_ns=to_ns))
+
+
 def run(args: argparse.Namespace) -> int:
     """Write the trace.
 
@@ -71,16 +84,28 @@ def run(args: argparse.Namespace) -> int:
             next="--from 5m --to 6m",
         )
     directories = find_directories(args, "paceline timeline")
+    with ProgressLine("reading the recording", shown=not args.json):
+        run_id, content, left_out = _content(args, directories, begin, end)
+    for text in left_out:
+        print(f"left out: {text}", file=sys.stderr)
+    name = args.save or ("-" if args.json else f"timeline-{run_id}.{args.format}")
+    write_output(name, content, "paceline timeline -o /tmp/timeline.pftrace")
+    return 0
+
+
+def _content(
+    args: argparse.Namespace, directories: Sequence[Path], begin: float, end: float | None
+) -> tuple[str, bytes, list[str]]:
+    """The run's id, the trace, and what was left out. `begin`, `end`: seconds since the start of the run; None: now."""
     found = evidence(*directories, recent=True, telemetry_bytes=_MOST_TELEMETRY_BYTES)
     from_ns = found.run.started_ns + round(begin * 1e9)
     to_ns = time.time_ns() if end is None else found.run.started_ns + round(end * 1e9)
     ranks = wanted_ranks(args.rank)
     places = [RunDirectory(path) for path in directories]
-    spans, left_out = rank_spans(places, from_ns=from_ns, to_ns=to_ns, ranks=ranks, most_records=_MOST_RECORDS)
+    clocks = HostClocks(found.events)
+    spans, left_out = rank_spans(
+        places, from_ns=from_ns, to_ns=to_ns, ranks=ranks, most_records=_MOST_RECORDS, clocks=clocks
+    )
     drawn = timeline(spans, found.events, found.telemetry, from_ns=from_ns, to_ns=to_ns)
     content = chrome(drawn).encode() if args.json or args.format == "json" else perfetto(drawn)
-    for text in left_out:
-        print(f"left out: {text}", file=sys.stderr)
-    name = args.save or ("-" if args.json else f"timeline-{found.run.id}.{args.format}")
-    write_output(name, content, "paceline timeline -o /tmp/timeline.pftrace")
-    return 0
+    return found.run.id, content, left_out

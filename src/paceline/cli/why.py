@@ -10,6 +10,7 @@ from pathlib import Path
 
 from paceline.cli.option import FURTHER_DIRECTORIES, RUN_DIR, Option, Verb
 from paceline.cli.parsing import say_where
+from paceline.cli.progress import ProgressLine
 from paceline.cli.terminal import ascii_only, room, use_color
 from paceline.cli.values import fail_on
 from paceline.diagnosis.case import Case, Level
@@ -18,6 +19,7 @@ from paceline.diagnosis.verdict import Diagnosis, diagnose
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.facts import Evidence, SecondaryStatus
 from paceline.findings import CauseFinding
+from paceline.recording.jsonl import ReadJsonLines, read_json_lines
 
 _ANY = "any"
 VERB = Verb(
@@ -82,8 +84,10 @@ def run(args: argparse.Namespace) -> int:
     return 1 if any(_is_wanted(finding, wanted) for finding in findings) else 0
 
 
-def judge_run(directories: Sequence[Path], *, now_ns: int) -> tuple[Case, Diagnosis, Evidence]:
-    """The case of a recording, as far as it can be read, and the findings of the causes.
+def judge_run(
+    directories: Sequence[Path], *, now_ns: int, read: ReadJsonLines = read_json_lines
+) -> tuple[Case, Diagnosis, Evidence]:
+    """The case of a recording, as far as it can be read, and the findings of the causes. `read`: as in evidence().
 
     Raises:  NotEnoughEvidence U20: the recording has neither an event nor a rank
     """
@@ -94,7 +98,7 @@ def judge_run(directories: Sequence[Path], *, now_ns: int) -> tuple[Case, Diagno
     from paceline.rules import all_causes
     from paceline.views.status import run_lasts
 
-    found = evidence(directories[0], *directories[1:], recent=True)
+    found = evidence(directories[0], *directories[1:], recent=True, read=read)
     if not found.events and not found.ranks:
         raise NotEnoughEvidence(
             "U20",
@@ -123,7 +127,8 @@ def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:
     first = find_run(text := args.runs[0] if args.runs else None, root)
     say_where(first, text, root)
     directories = of_one_run([first, *(at_path(Path(text)) for text in (*args.runs[1:], *args.directories))])
-    case, diagnosis, found = judge_run(directories, now_ns=time.time_ns())
+    with ProgressLine(f"judging {directories[0].name}", shown=not args.json):
+        case, diagnosis, found = judge_run(directories, now_ns=time.time_ns())
     if args.json:
         print(json.dumps(why_json(diagnosis, case.run, earlier(diagnosis, case), totals(case.events))))
     else:

@@ -1,4 +1,5 @@
-"""Gradient exchange: the code that runs inside a rank and moves tensors between ranks. It imports torch and the standard library only.
+"""Gradient exchange: the code that runs inside a rank and moves tensors between ranks. It imports torch and the standard library only,
+and the parts of shared memory that ranks of TensorFlow use import no torch.
 
     backends.py   the names that init_process_group takes: `paceline`, `smddp`, `paceline_mpi`
     backend/      the process group `paceline`: chooses a transport for each collective, names the rank at fault

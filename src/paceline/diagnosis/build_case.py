@@ -62,8 +62,9 @@ def build_case(
     tails: Mapping[int, str] | None = None,
     not_judged: Iterable[str] = (),
     attempt: int | None = None,
+    timing: StepTiming | None = None,
 ) -> Case:
-    """One attempt of a run as the rules see it; the newest, unless one is named.
+    """One attempt of a run as the rules see it; the newest, unless one is named. `timing`: of the newest attempt, in place of its events'.
 
     Holds:   never raises because of an event: a malformed event is named in `not_judged`, and the rest is judged without it
     """
@@ -92,7 +93,7 @@ def build_case(
             rank: look for rank, look in reader.newest_of("look", RankSnapshot, "rank") if look.at_ns >= looked_since
         },
         host_looks=dict(reader.newest_of("host_look", HostSnapshot, "host")),
-        tempo=reader.newest("tempo", StepTiming),
+        tempo=timing if timing is not None and timing.attempt == chosen else reader.newest("tempo", StepTiming),
         forecast=reader.newest("forecast", Forecast),
         tails={exit.rank: exit.tail for exit in exits if exit.tail} | dict(tails or {}),
         missing_hosts=_missing_hosts(events),

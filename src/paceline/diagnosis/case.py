@@ -473,6 +473,8 @@ class StepTiming:
     """When it was measured."""
     attempt: int = 0
     """The attempt, counted from 0."""
+    ranks_left_out: int = 0
+    """Number of further ranks, which did not stand out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

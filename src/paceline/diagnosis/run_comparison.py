@@ -3,6 +3,7 @@
 Only chance within the two runs is in the interval: two runs of the same job on the same machines differ as well.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,6 +23,11 @@ _SAME_FRACTION = 0.02
 _MOST_OF_IT = 0.5
 # Of a rendezvous: what differs from run to run anyway, or is named otherwise.
 _OF_THE_RUN = frozenset({"rank", "world_size", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK"})
+# Variables that change how a job runs; others name the run and its hosts.
+_OF_THE_SETUP = re.compile(
+    r"(NCCL|GLOO|UCX|FI|PYTORCH|OMP|MKL|KMP|OPENBLAS|CUDA)_|TORCH(?!ELASTIC_RUN_ID)|PACELINE_|(LD_PRELOAD|LD_LIBRARY_PATH|MALLOC_CONF)\Z"
+)
+_MOST_PATHS = 5
 _NS = 1e9
 
 
@@ -85,7 +91,7 @@ class RunComparison:
 def compare_runs(
     before: Evidence, after: Evidence, hosts: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
 ) -> RunComparison:
-    """Two runs, by the steps of their newest attempts after the warm-up. `hosts`: what is known of the first host of each.
+    """Two runs, by the steps of their newest attempts after the warm-up. `hosts`: host.json and environment.json of the first host of each.
 
     Holds:   compare_runs(x, x).answer is never SLOWER or FASTER; compare_runs(b, a) has the opposite answer
     """
@@ -188,9 +194,27 @@ def _described(evidence: Evidence, host: Mapping[str, Any]) -> dict[str, str]:
         told = event.get("rendezvous")
         if event["event"] == "rank_joined" and isinstance(told, Mapping):
             found |= {str(name): str(value) for name, value in told.items() if name not in _OF_THE_RUN}
-    for name in ("machine", "kernel", "cpu_count", "python", "python_version"):
+    for name in (
+        "machine",
+        "kernel",
+        "cpu_count",
+        "python",
+        "python_version",
+        "torch",
+        "cuda",
+        "driver",
+        "instance_type",
+        "commit",
+    ):
         if isinstance(host.get(name), str | int):
             found[name.removesuffix("_version")] = str(host[name])
+    dirty = host.get("dirty")
+    if isinstance(dirty, list) and dirty:
+        shown = ", ".join(str(path) for path in dirty[:_MOST_PATHS])
+        found["dirty"] = shown + (f" and {len(dirty) - _MOST_PATHS} more" if len(dirty) > _MOST_PATHS else "")
+    variables = host.get("variables")
+    if isinstance(variables, Mapping):
+        found |= {str(name): str(value) for name, value in variables.items() if _OF_THE_SETUP.match(str(name))}
     return {name: value for name, value in found.items() if value}
 
 
@@ -199,6 +223,9 @@ _NAMES = {
     "code_crc": "the script's other files",
     "code_files": "number of these files",
     "cpu_count": "CPUs",
+    "instance_type": "instance type",
+    "commit": "commit of the code",
+    "dirty": "files that differ from the commit",
 }
 
 

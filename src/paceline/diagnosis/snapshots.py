@@ -192,6 +192,8 @@ class RankSnapshot:
     """Threads that OpenMP may use."""
     affinity_cpus: int | None = None
     """CPUs that it may run on."""
+    gpus: tuple[int, ...] | None = None
+    """Numbers of the NVIDIA GPUs whose device files it has open."""
     environment: dict[str, str] = field(default_factory=dict)
     """Variables that change how training runs; no secrets."""
     rendezvous_seen: str | None = None

@@ -13,6 +13,9 @@ _DISTRIBUTED = (
 # Files below torch/distributed that are no exchange: a rank in them does work of its own.
 _WORK_OF_ITS_OWN = ("torch/distributed/checkpoint/", "torch/distributed/elastic/", "torch/distributed/optim/")
 _BACKWARD = ("torch/autograd/graph.py", "torch/autograd/__init__.py")
+# Calls into the runtimes of TensorFlow and JAX: they compute, or wait for other ranks or for data, all outside of Python.
+_RUNTIMES = ("tensorflow/python/eager/execute.py", "jax/_src/", "jax/experimental/")
+_MOST_CPU_OF_A_WAIT = 0.2
 _COMPILER = ("torch/_dynamo/", "torch/_inductor/", "torch/_functorch/", "torch/fx/", "/triton/", "torch/_export/")
 _COMPILED_CODE_RUNS = ("torch/_dynamo/eval_frame.py", "torch/_dynamo/external_utils.py", "torch/fx/graph_module.py")
 _FILE_LOCK = "/filelock/"
@@ -76,14 +79,14 @@ def signature_of(look: RankSnapshot) -> str:
 def is_waiting_in_collective(look: RankSnapshot) -> bool | None:
     """Whether the main thread is inside torch's exchange: a collective, a wait for one, DDP's backward pass, the rendezvous.
 
-    None if there is no stack. A backward pass that uses a CPU computes and waits for no rank.
+    None if there is no stack. A backward pass that uses a CPU computes and waits for no rank. So does a call of another runtime.
     """
     frames = frames_of(look)
     if not frames:
         return None
     file = frames[0].file
-    if any(part in file for part in _BACKWARD):
-        return (look.cpu_fraction or 0.0) < 0.2
+    if any(part in file for part in (*_BACKWARD, *_RUNTIMES)):
+        return (look.cpu_fraction or 0.0) < _MOST_CPU_OF_A_WAIT
     return any(part in file for part in _DISTRIBUTED) and not any(part in file for part in _WORK_OF_ITS_OWN)
 
 

@@ -1,9 +1,12 @@
 """Judges a case: asks every cause, and keeps the better one of several that name the same ranks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from paceline.diagnosis.case import Case, Level
+import msgspec
+
+from paceline.diagnosis.case import Case, Level, from_plain
 from paceline.diagnosis.hang.unexplained import unexplained
 from paceline.facts import host_order
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
@@ -57,6 +60,45 @@ def diagnose(case: Case, causes: Sequence[Cause]) -> Diagnosis:
         ),
         not_judged=(*case.not_judged, *missing),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveJudgement:
+    """What was told of a finding while the run lasted, if it differs from what the recording says now."""
+
+    code: str
+    """Code of the cause."""
+    ranks: tuple[int, ...]
+    """Its ranks."""
+    live: str
+    """How it was told first: confidence and since when; "": it was not told."""
+    now: str
+    """How the recording is judged now; "": it is not found."""
+
+
+def told_otherwise(
+    findings: Iterable[CauseFinding], events: Iterable[Mapping[str, Any]], attempt: int
+) -> tuple[LiveJudgement, ...]:
+    """Where the judgement of the recording differs from the `cause` events of this attempt. A live run judges with less at hand."""
+    told: dict[tuple[str, tuple[int, ...]], str] = {}
+    for event in events:
+        if event.get("event") == "cause" and event.get("attempt", 0) == attempt:
+            try:
+                finding = from_plain(CauseFinding, event.get("finding"))
+            except msgspec.ValidationError:
+                continue
+            told.setdefault((finding.code, finding.ranks), _how_sure(finding))
+    now = {(finding.code, finding.ranks): _how_sure(finding) for finding in findings}
+    return tuple(
+        LiveJudgement(code=code, ranks=ranks, live=told.get((code, ranks), ""), now=now.get((code, ranks), ""))
+        for code, ranks in dict.fromkeys((*now, *told))
+        if told.get((code, ranks)) != now.get((code, ranks))
+    )
+
+
+def _how_sure(finding: CauseFinding) -> str:
+    since = "" if finding.since_step is None else f", since step {finding.since_step}"
+    return f"{finding.confidence}{since}"
 
 
 def _with_hosts(finding: CauseFinding, case: Case) -> CauseFinding:

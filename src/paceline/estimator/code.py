@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 
 from paceline.errors import UsageError
 from paceline.estimator.arguments import shown
-from paceline.launch.engines.package import ALWAYS_IGNORED, git_state, package
+from paceline.launch.engines.package import ALWAYS_IGNORED, package
 from paceline.launch.engines.submission import Package
+from paceline.probes.git_state import git_state
 from paceline.spelling import nearest
 
 _GIT_KEYS = ("repo", "branch", "commit", "2FA_enabled", "username", "password", "token")

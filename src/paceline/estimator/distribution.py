@@ -110,12 +110,7 @@ def _chosen(strategy: str, forms: Mapping[str, Any], instance_type: str | None) 
             environment=environment,
             notices=(became, *notices),
         )
-    notices = ()
-    if strategy == "parameter_server":
-        notices = (
-            "distribution: TF_CONFIG names a parameter server on every host, port 2223; the script has to start it",
-        )
-    return Distribution(parameters={f"sagemaker_{strategy}_enabled": True}, notices=notices)
+    return Distribution(parameters={f"sagemaker_{strategy}_enabled": True})
 
 
 def _mpi(form: Mapping[str, Any]) -> Distribution:
@@ -220,7 +215,6 @@ def _refuse_for_class(enabled: Sequence[str], class_name: str) -> None:
         "TensorFlow": {
             "torch_distributed": "it starts ranks of torch",
             "pytorchddp": "it starts ranks of torch",
-            "smdistributed": "its TensorFlow part was withdrawn after TensorFlow 2.11",
             "mpi": "Horovod finds its world through mpirun alone, which paceline does not start",
         },
     }

@@ -174,7 +174,8 @@ def new_job_name(base: str, now_ns: int) -> str:
 
 
 def _tf_config(spec: JobSpec) -> str | None:
-    if spec.class_name != "TensorFlow":
+    # The module of smdistributed finds its ranks without it, and TensorFlow would behave in another way with it.
+    if spec.class_name != "TensorFlow" or spec.distribution.strategy == "smdistributed":
         return None
     return "parameter_server" if spec.distribution.strategy == "parameter_server" else "multi_worker_mirrored"
 

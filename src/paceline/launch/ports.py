@@ -3,6 +3,9 @@
 import errno
 import os
 import random
+import socket
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 
 from paceline.errors import UsageError
 from paceline.probes.ports import Bind, holder_of, try_bind
@@ -24,6 +27,70 @@ def free_store_port(generator: random.Random | None = None) -> int:
     raise UsageError(
         "U04", "no free port for the ranks' store", saw="200 ports tried", next="paceline run --store-port PORT ..."
     )
+
+
+class ReservedPorts:
+    """Ports of this machine on which servers of the ranks will listen. Until `release` no other process can listen on them.
+
+    Until `close` no other job of paceline reserves them either: a rank listens only once it has imported its library, which takes seconds.
+    """
+
+    def __init__(self, wanted: Sequence[int], generator: random.Random | None = None) -> None:
+        """`wanted`: one number for each port; 0: any. If a number is in use, another free port takes its place."""
+        self._wanted = tuple(wanted)
+        self._generator = generator or random.Random()
+        self._sockets: list[socket.socket] = []
+        self._claims: list[socket.socket] = []
+        self.numbers: tuple[int, ...] = ()
+        """The ports, one for each number of `wanted`; empty: this machine gives none."""
+        self.reserve()
+
+    def reserve(self) -> None:
+        """Reserve ports again for the next attempt. The numbers may be others, because the processes of the last attempt may still listen.
+
+        There are none afterwards if this machine gives none, such as one without IPv4.
+        """
+        self.close()
+        try:
+            for number in self._wanted:
+                self._sockets.append(self._bound(number))
+        except OSError:
+            self.close()
+        self.numbers = tuple(one.getsockname()[1] for one in self._sockets)
+
+    def release(self) -> None:
+        """Let the ranks listen: they start now."""
+        _close_all(self._sockets)
+
+    def close(self) -> None:
+        """Let go of the ports: no rank will listen on them any more."""
+        self.release()
+        _close_all(self._claims)
+
+    def _bound(self, wanted: int) -> socket.socket:
+        """A socket on the wanted port or another free one, on every address. It does not listen: nobody gets a connection to it."""
+        # Without SO_REUSEADDR: with it, another process could bind to the port as well.
+        reserved = socket.socket()
+        for number in (*([wanted] if wanted else []), *(self._generator.choice(_STORE_PORTS) for _ in range(_TRIES))):
+            with suppress(OSError), ExitStack() as kept:
+                claim = kept.enter_context(socket.socket(socket.AF_UNIX))
+                # An abstract name is, as a port is, there once in a network, and gone with the process.
+                claim.bind(f"\0paceline-port-{number}")
+                reserved.bind(("0.0.0.0", number))
+                kept.pop_all()
+                self._claims.append(claim)
+                return reserved
+        try:
+            reserved.bind(("0.0.0.0", 0))
+        except OSError:
+            reserved.close()
+            raise
+        return reserved
+
+
+def _close_all(sockets: list[socket.socket]) -> None:
+    while sockets:
+        sockets.pop().close()
 
 
 def require_free(address: str, port: int, option: str) -> None:

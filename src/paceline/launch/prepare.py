@@ -12,6 +12,7 @@ from paceline.errors import UsageError
 from paceline.facts import Job
 from paceline.job_file import HostSetup, JobFile
 from paceline.launch.program import require_program
+from paceline.launch.tf_config import MULTI_WORKER_MIRRORED, PARAMETER_SERVER
 from paceline.launch.token import token_for
 from paceline.planner import strategies
 from paceline.probes.gpus import count_visible
@@ -23,7 +24,7 @@ DEFAULT_AGENTS_PORT = 29500
 _DEFAULT_SHUTDOWN_SECONDS = "30"
 _CHOICES = {
     "on_hang": ("report", "stop", "restart", "resume"),
-    "tf_config": (None, "multi_worker_mirrored", "parameter_server"),
+    "tf_config": (None, MULTI_WORKER_MIRRORED, PARAMETER_SERVER),
     "numa_binding": (None, "node", "socket", "exclusive", "core-complex"),
 }
 _NOT_NEGATIVE = ("max_restarts", "stop_grace_seconds", "shutdown_timeout_seconds", "monitor_interval_seconds")
@@ -43,6 +44,8 @@ class LaunchConfig:
     """Id of the run; None: the agent makes one."""
     run_dir_mode: int | None = None
     """Mode of the recording's directory; None: only its owner may read it."""
+    plan: dict[str, Any] | None = None
+    """What `paceline plan --json` said of the job; None: there is no plan."""
     token: bytes | None = None
     """The secret with which hosts prove that they belong to the job; None: there is none."""
     token_source: str = ""
@@ -83,6 +86,7 @@ def prepare(file: JobFile, environ: Mapping[str, str], *, starts_hosts: bool = F
         token_source=token.source,
         token_file=token.own_file,
         run_dir_mode=file.run_dir_mode,
+        plan=file.plan,
         gpu_count=gpu_count,
         cpus_by_local_rank=_cpus(job, environ),
         setup=file.setup,
@@ -141,7 +145,7 @@ def check_values(file: JobFile) -> None:
         (file.run_id is not None and not is_run_id(file.run_id), "run_id", file.run_id),
         (job.on_hang == "resume" and not job.resume, "on_hang without resume:", job.on_hang),
         (not _is_private(file.run_dir_mode), "run_dir_mode", file.run_dir_mode),
-        (job.tf_config is not None and file.ranks_per_host != "1", "ranks_per_host", file.ranks_per_host),
+        (job.tf_config == PARAMETER_SERVER and file.ranks_per_host != "1", "ranks_per_host", file.ranks_per_host),
     )
     for is_wrong, name, value in wrong:
         if is_wrong:

@@ -28,9 +28,10 @@ from paceline.launch.coordinator.coordinator import Coordinator
 from paceline.launch.disk import refused_by_disk
 from paceline.launch.job.outcome import Outcome, Stop, StopKind, stopped
 from paceline.launch.job.state import JobState, begin
-from paceline.launch.ports import require_free, why_not_listening
+from paceline.launch.ports import ReservedPorts, require_free, why_not_listening
 from paceline.launch.prepare import LaunchConfig
 from paceline.launch.resume_from import Beginning, LoadedState, beginning
+from paceline.launch.tf_config import wanted_ports
 from paceline.probes.ports import is_local_address
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import create_run, make_run_directory, new_run_id, register, write_run
@@ -91,6 +92,7 @@ def run_job(job: Job, config: LaunchConfig, reporter: Reporter) -> JobResult:
     """
     mark = uuid.uuid4().hex
     begins = beginning(job, config.run_id, config.environ, config.runs_root)
+    ports = ReservedPorts(wanted_ports(job))
     with refused_by_disk("a temporary directory for this run", "export TMPDIR=/a/directory/with/room"):
         scratch = make_scratch(mark, config.environ)
     with guarded(mark, scratch.roots) as processes:
@@ -99,9 +101,11 @@ def run_job(job: Job, config: LaunchConfig, reporter: Reporter) -> JobResult:
         for pipe, fd in config.setup.relays:
             pump.relay(pipe, fd)
         try:
-            return asyncio.run(_run(job, config, reporter, _RunResources(mark, scratch, pump, processes, begins)))
+            own = _RunResources(mark, scratch, pump, processes, begins, ports)
+            return asyncio.run(_run(job, config, reporter, own))
         finally:
             pump.close()
+            ports.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,8 @@ class _RunResources:
     """Every process of the job on this host."""
     begins: Beginning = field(default_factory=Beginning)
     """What the job begins with."""
+    ports: ReservedPorts = field(default_factory=lambda: ReservedPorts(()))
+    """Ports for servers of the ranks."""
 
 
 async def _run(job: Job, config: LaunchConfig, reporter: Reporter, own: _RunResources) -> JobResult:
@@ -201,6 +207,8 @@ def _new_run(job: Job, config: LaunchConfig, own: _RunResources, name: str) -> R
         directory = create_run(config.runs_root, run_id, config.run_dir_mode)
         run = _run_facts(job, config, own, name, run_id, directory)
         write_run(run)
+        if config.plan is not None:
+            write_json(directory.plan_file, config.plan)
     register(run_id, directory.path)
     return run
 
@@ -258,7 +266,9 @@ def _hash_seed(loaded: LoadedState | None) -> int | None:
 
 
 async def _run_peer(job: Job, config: LaunchConfig, reporter: Reporter, own: _RunResources) -> JobResult:
-    joining = asyncio.get_running_loop().create_task(peer.join(job, config.token, config.token_source, reporter.event))
+    joining = asyncio.get_running_loop().create_task(
+        peer.join(job, config.token, config.token_source, reporter.event, own.ports.numbers)
+    )
     requests: list[Stop] = []
 
     def give_up(stop: Stop, *, now: bool = False) -> None:
@@ -329,6 +339,7 @@ def _host_agent(
         processes=own.processes,
         uplink=uplink,
         gpu_count=config.gpu_count,
+        ports=own.ports,
         loaded=None if own.begins.loaded is None else own.begins.loaded.states,
         cpus_by_local_rank=config.cpus_by_local_rank,
     )

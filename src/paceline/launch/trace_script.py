@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -21,6 +22,8 @@ _LACKS_ARGUMENTS = "arguments are required"
 _WAY_ROUND = "paceline plan --model module:factory, whose factory returns the model and a batch"
 # The directory in which paceline is installed comes first on the path during the trace: the script's Python need not have paceline.
 _START = "import sys; sys.path[0] = sys.argv.pop(1); from paceline.trace.__main__ import main; main()"
+_OTHER_FRAMEWORK = re.compile(r"^\s*(?:import|from)\s+(tensorflow|tf_keras|jax)\b", re.MULTILINE)
+_TORCH = re.compile(r"^\s*(?:import|from)\s+torch\b", re.MULTILINE)
 _NEXT = {
     "P03": "run the script by itself, without paceline, and fix what it reports",
     "P04": _WAY_ROUND,
@@ -56,7 +59,7 @@ def trace(
         return from_plain(found)
     name = model or (program.target if program else "")
     if found is not None:
-        raise _failure(found, name, last_lines, python)
+        raise _failure(found, name, last_lines, python, other_framework(program))
     if code is None:
         raise UsageError(
             "P05",
@@ -108,13 +111,25 @@ def _read(out: Path) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _failure(found: Mapping[str, Any], name: str, last_lines: str, python: str) -> UsageError:
+def other_framework(program: Program | None) -> str:
+    """The framework that a script imports, if it is not torch; "" if none, or if the program is no file."""
+    try:
+        text = Path(program.target).read_text(encoding="utf-8") if program else ""
+    except (OSError, ValueError):
+        return ""
+    found = _OTHER_FRAMEWORK.search(text)
+    return found[1] if found and not _TORCH.search(text) else ""
+
+
+def _failure(found: Mapping[str, Any], name: str, last_lines: str, python: str, other: str) -> UsageError:
     code = str(found.get("code", "P06"))
     where = f" ({found['file']}:{found['line']})" if found.get("file") else ""
     line = f"{found['text']}" if found.get("text") else ""
     saw = "; ".join(part for part in (line, str(found.get("saw") or "")) if part) or last_lines
     advice = _NEXT.get(code, _WAY_ROUND)
-    if found.get("lacks") == "torch":
+    if other:
+        advice = f"plan reads scripts of torch, and this one imports {other}; measure a step: paceline plan --measured-step-ms MS"
+    elif found.get("lacks") == "torch":
         advice = install_torch(python)
     elif _LACKS_ARGUMENTS in saw:
         advice = f"paceline plan {name} ARGUMENTS: arguments of the script stand after it"

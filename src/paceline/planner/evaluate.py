@@ -1,6 +1,6 @@
 """The answer: a row for each candidate, the choice among them, and the change that helps most."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from paceline.planner.advice import Advice, advise
@@ -31,13 +31,19 @@ class Plan:
     """What could not be computed, and the option that would give it."""
 
 
-def evaluate(question: PlanQuestion) -> Plan:
+def evaluate(question: PlanQuestion, judged: Callable[[int, int], None] = lambda done, total: None) -> Plan:
     """All rows, without their formulas: `explained` computes those of one row.
+
+    `judged`: called after each row, with the number of rows so far and of all.
 
     Holds:   one row for each candidate, in order
     """
     shared = Rows(question)
-    rows = tuple(shared.row(candidate) for candidate in question.candidates)
+    found = []
+    for candidate in question.candidates:
+        found.append(shared.row(candidate))
+        judged(len(found), len(question.candidates))
+    rows = tuple(found)
     choice = choose(rows, question.limits)
     base = choice.row or choice.nearest or _largest(rows)
     return Plan(

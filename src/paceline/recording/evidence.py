@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from paceline.facts import Evidence, RankError, RankExit, RankRecord, Run, SecondaryStatus, Status, host_key
-from paceline.recording.jsonl import read_json_lines
+from paceline.recording.clocks import HostClocks
+from paceline.recording.jsonl import RECENT_BYTES, ReadJsonLines, read_json_lines
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.liveness import agent_gone, can_be_seen
+from paceline.recording.peer_steps import brought_forward
 from paceline.recording.rank_sets import spell_ranks
 from paceline.recording.runs import find_run, id_in, read_document
 from paceline.recording.segments import from_progress, rank_records, segments
 from paceline.recording.shipped import with_own_file
+from paceline.recording.telemetry_rollup import read_minutes
 from paceline.spelling import plural
 
 __all__ = ["evidence"]
@@ -26,28 +29,38 @@ RECENT_TELEMETRY_BYTES = 64 * 1024
 # Records per read, of all ranks together and at least of each rank: those of hundreds of ranks are read in a tenth of a second.
 RECENT_RECORDS_IN_ALL = 16384
 RECENT_RECORDS = 64
+# Of 16,384 ranks it has 8 MB.
+_MOST_TIMING_BYTES = 32 << 20
 
 
 def evidence(
-    run: str | Path, *more_directories: str | Path, recent: bool = False, telemetry_bytes: int | None = None
+    run: str | Path,
+    *more_directories: str | Path,
+    recent: bool = False,
+    telemetry_bytes: int | None = None,
+    read: ReadJsonLines = read_json_lines,
 ) -> Evidence:
     """Everything in the recording of one run, wherever its parts are.
 
     `run` is an id, the beginning of one, or a directory; `more_directories` are those of its other hosts. `recent` reads only
     the ends of the long files: the last minute of telemetry, the last steps; totals are whole either way. `telemetry_bytes`, of all
-    hosts together, then reads more of the telemetry.
+    hosts together, then reads more of the telemetry, and of the time before that the means of each minute. `read`: what reads JSON
+    lines; who asks again and again hands in one that follows.
 
     Raises:  UsageError: there is no such run
     """
     paths = (run if isinstance(run, Path) else find_run(run), *(Path(directory) for directory in more_directories))
     directories = tuple(RunDirectory(path) for path in paths)
-    found, events, complaints = read_run(directories)
+    found, events, complaints = read_run(directories, read, recent=recent)
+    events = _with_step_timings(directories, events)
     hosts = _hosts(directories, events)
     ranks, rank_complaints = rank_records(directories, last_records=_recent_records(directories) if recent else None)
     of_each = max(RECENT_TELEMETRY_BYTES, (telemetry_bytes or 0) // max(len(hosts), 1)) if recent else None
-    telemetry, telemetry_complaints = _telemetry(directories, found.first_host, hosts, of_each)
+    telemetry, telemetry_complaints = _telemetry(directories, found.first_host, hosts, of_each, read)
     exits = {key: with_own_file(exit, directories[0].path) for key, exit in _exits(events).items()}
-    measured = _with_progress(ranks, telemetry)
+    clocks = HostClocks(events)
+    measured = tuple(clocks.rank(record) for record in _with_progress(ranks, telemetry))
+    telemetry = {host: tuple(clocks.line(host, line) for line in lines) for host, lines in telemetry.items()}
     known = _with_events(measured, events, exits)
     return Evidence(
         run=found,
@@ -73,15 +86,19 @@ def _recent_records(directories: Sequence[RunDirectory]) -> int:
 
 def read_run(
     directories: Sequence[RunDirectory],
+    read: ReadJsonLines = read_json_lines,
+    *,
+    recent: bool = False,
 ) -> tuple[Run, tuple[dict[str, Any], ...], tuple[str, ...]]:
-    """The run's identity and end, its events, and what of the two could not be read.
+    """The run's identity and end, its events, and what of the two could not be read. `recent`: of many events the first and the newest.
 
     Holds: a run whose agent is gone without a run_finished event is Failed, with a reason that begins "agent gone"
     """
     complaints: list[str] = []
     events: list[dict[str, Any]] = []
     for directory in directories:
-        records, bad = read_json_lines(directory.events_file)
+        path = directory.events_file
+        records, bad = read(path, most_bytes=RECENT_BYTES) if recent else read(path)
         events += [record for record in records if isinstance(record.get("event"), str)]
         complaints += bad
     run = _identity(directories, events, complaints)
@@ -97,6 +114,29 @@ def read_run(
         elif not can_be_seen(run):
             complaints.append(f"whether the agent still runs: it was started on {run.machine or 'another machine'}")
     return run, tuple(events), tuple(complaints)
+
+
+def _with_step_timings(
+    directories: Sequence[RunDirectory], events: tuple[dict[str, Any], ...]
+) -> tuple[dict[str, Any], ...]:
+    """The events, with the newest step timing of each attempt where its event would be: the event has only the ranks that stand out."""
+    found: dict[int, dict[str, Any]] = {}
+    for directory in directories:
+        for path in directory.path.glob("step_timing_*.json"):
+            timing = read_document(path, _MOST_TIMING_BYTES)
+            attempt, at_ns = timing.get("attempt", 0), timing.get("at_ns")
+            if isinstance(attempt, int) and isinstance(at_ns, int):
+                found[attempt] = {"t_ns": at_ns, "event": "tempo", "attempt": attempt, "tempo": timing}
+    for attempt, event in found.items():
+        ends = [
+            place
+            for place, one in enumerate(events)
+            if (one["event"] == "attempt_ended" and one.get("attempt") == attempt)
+            or (one["event"] == "attempt_started" and isinstance(one.get("attempt"), int) and one["attempt"] > attempt)
+        ]
+        place = min(ends, default=len(events))
+        events = (*events[:place], event, *events[place:])
+    return events
 
 
 def listed_ranks(directories: Sequence[RunDirectory], events: Sequence[dict[str, Any]]) -> tuple[RankRecord, ...]:
@@ -211,7 +251,11 @@ def _peer_files(directory: RunDirectory) -> Iterable[Path]:
 
 
 def _telemetry(
-    directories: Sequence[RunDirectory], first_host: str, hosts: Iterable[str], tail_bytes: int | None
+    directories: Sequence[RunDirectory],
+    first_host: str,
+    hosts: Iterable[str],
+    tail_bytes: int | None,
+    read: ReadJsonLines,
 ) -> tuple[dict[str, tuple[dict[str, Any], ...]], list[str]]:
     complaints: list[str] = []
     series: dict[str, tuple[dict[str, Any], ...]] = {}
@@ -224,10 +268,24 @@ def _telemetry(
             continue
         if path in streamed:
             complaints.append(f"{host}: complete logs and single steps are on that host: give its directory too")
-        records, bad = read_json_lines(path, tail_bytes=tail_bytes)
+        records, bad = read(path, tail_bytes=tail_bytes)
+        if tail_bytes is not None and tail_bytes > RECENT_TELEMETRY_BYTES:
+            records = [*_minutes_before(directories, host, records, tail_bytes), *records]
         series[host] = tuple(records)
         complaints += [f"{host}: {complaint}" for complaint in bad]
     return series, complaints
+
+
+def _minutes_before(
+    directories: Sequence[RunDirectory], host: str, samples: Sequence[dict[str, Any]], tail_bytes: int
+) -> list[dict[str, Any]]:
+    """The means of the minutes before the oldest of the samples, as far as the host has summed them up."""
+    first_ns = next((line["t_ns"] for line in samples if isinstance(line.get("t_ns"), int)), None)
+    for directory in directories:
+        minutes, _ = read_minutes(directory.telemetry_roll_file(host), tail_bytes=tail_bytes)
+        if minutes:
+            return [line for line in minutes if first_ns is None or line["t_ns"] < first_ns]
+    return []
 
 
 def _missing_sensors(events: Iterable[dict[str, Any]]) -> list[str]:
@@ -312,7 +370,7 @@ def _with_progress(
                     continue
                 if (record := from_progress(plain, host)) is not None:
                     streamed[_key(record)] = record
-    return (*ranks, *streamed.values())
+    return (*ranks, *(brought_forward(one, reversed(telemetry[one.host])) for one in streamed.values()))
 
 
 def _with_events(

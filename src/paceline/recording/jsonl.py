@@ -3,7 +3,7 @@
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,24 @@ from paceline.recording.plain_files import open_plain
 
 # Of a longer file the beginning, where a run and its ranks begin, and the end: a job of hundreds of ranks that runs for days reports every
 # half minute the step timing of each rank.
-_MOST_BYTES = 32 << 20
-_MOST_LINES = 32_000
+MOST_BYTES = 32 << 20
+# Of events, to answer about now: the placement of thousands of ranks, and what was told last.
+RECENT_BYTES = 8 << 20
+MOST_LINES = 32_000
 _MOST_VALUES = 400_000
+Records = tuple[list[dict[str, Any]], list[str]]
+"""The records of a file, and texts about what could not be read."""
+ReadJsonLines = Callable[..., Records]
+"""`read_json_lines`, or what stands for it where the same files are read again and again: `follow.FollowedFiles.read_json_lines`."""
 
 
-def read_json_lines(path: Path, *, tail_bytes: int | None = None) -> tuple[list[dict[str, Any]], list[str]]:
+def read_json_lines(path: Path, *, tail_bytes: int | None = None, most_bytes: int = MOST_BYTES) -> Records:
     """The records of a file, and texts about what could not be read. A file that does not exist has neither.
 
-    `tail_bytes` reads only the end, from the first whole line there.
+    `tail_bytes` reads only the end, from the first whole line there. `most_bytes`: of a larger file its beginning and its end are read.
     """
     try:
-        data, left_out = _read(path, tail_bytes)
+        data, left_out = _read(path, tail_bytes, most_bytes)
     except FileNotFoundError:
         return [], []
     except OSError as error:
@@ -35,28 +41,33 @@ def read_json_lines(path: Path, *, tail_bytes: int | None = None) -> tuple[list[
     first_end, last_begin = _ends(data)
     left_out += last_begin - first_end
     for line in chain(_lines(data, 0, first_end), _lines(data, last_begin, len(data))):
-        record = _record(line)
+        record = record_of(line)
         if record is not None:
             records.append(record)
         elif not line.endswith(b"\n"):
             complaints.append(f"{path.name}: the last line is cut off")
         elif line.strip():
             bad += 1
-    if bad:
-        complaints.insert(0, f"{path.name}: {bad} of {bad + len(records)} lines cannot be read")
-    if tail_bytes is None and left_out:
-        complaints.insert(0, f"{path.name}: {left_out / (1 << 20):.1f} MiB in its middle were not read")
-    return records, complaints
+    return records, [*unread(path, bad, len(records), left_out if tail_bytes is None else 0), *complaints]
+
+
+def unread(path: Path, bad: int, good: int, left_out_bytes: int) -> list[str]:
+    """Texts about what was not read of a file: bytes in its middle, and lines."""
+    left_out = f"{path.name}: {left_out_bytes / (1 << 20):.1f} MiB in its middle were not read"
+    return [
+        *([left_out] if left_out_bytes else []),
+        *([f"{path.name}: {bad} of {bad + good} lines cannot be read"] if bad else []),
+    ]
 
 
 def _ends(data: bytes) -> tuple[int, int]:
     """Where the first lines that are read end, and where the last begin; the same place if all lines are read."""
     first_end, last_begin = 0, len(data)
-    for _ in range(_MOST_LINES // 2):
+    for _ in range(MOST_LINES // 2):
         first_end = data.find(b"\n", first_end) + 1
         if first_end == 0:
             return len(data), len(data)
-    for _ in range(_MOST_LINES // 2 + 1):
+    for _ in range(MOST_LINES // 2 + 1):
         last_begin = data.rfind(b"\n", 0, last_begin)
     return first_end, max(first_end, last_begin + 1)
 
@@ -68,7 +79,8 @@ def _lines(data: bytes, begin: int, end: int) -> Iterator[bytes]:
         yield lines.readline()
 
 
-def _record(line: bytes) -> dict[str, Any] | None:
+def record_of(line: bytes) -> dict[str, Any] | None:
+    """The JSON object of a line; None: there is none, or one that was made to cost."""
     if sum(line.count(mark) for mark in (b",", b"[", b"{")) > _MOST_VALUES:
         return None
     try:
@@ -78,14 +90,14 @@ def _record(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _read(path: Path, tail_bytes: int | None) -> tuple[bytes, int]:
+def _read(path: Path, tail_bytes: int | None, most_bytes: int) -> tuple[bytes, int]:
     """Whole lines of a file: all, its end, or its beginning and its end; and how many bytes were left out."""
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if size <= (_MOST_BYTES if tail_bytes is None else tail_bytes):
+        if size <= (most_bytes if tail_bytes is None else tail_bytes):
             return file.read(size), 0
-        head = b"" if tail_bytes is not None else file.read(_MOST_BYTES // 2).rpartition(b"\n")[0] + b"\n"
-        end_bytes = _MOST_BYTES // 2 if tail_bytes is None else tail_bytes
+        head = b"" if tail_bytes is not None else file.read(most_bytes // 2).rpartition(b"\n")[0] + b"\n"
+        end_bytes = most_bytes // 2 if tail_bytes is None else tail_bytes
         file.seek(size - end_bytes)
         data = head + file.read(end_bytes).partition(b"\n")[2]
         return data, size - len(data)

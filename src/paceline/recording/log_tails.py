@@ -6,8 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from paceline.recording.clocks import HostClocks
 from paceline.recording.layout import RunDirectory
-from paceline.recording.logs import LogChoice, log_files, streamed_logs
+from paceline.recording.logs import LogChoice, LogFile, log_files, streamed_logs
 from paceline.recording.plain_files import open_plain
 
 TAIL_BYTES = 16 * 1024
@@ -63,18 +64,27 @@ class LogEnd:
     """The last lines."""
     left_out_bytes: int
     """Bytes before them."""
+    line_times: tuple[tuple[int, int], ...] = ()
+    """(line, Unix ns) where lines begin that came later than those before, to a few seconds; lines count from 0. (): not known."""
 
 
 def log_ends(
-    directories: Sequence[RunDirectory], attempt: int, first: Collection[int], *, most_bytes: int, stream_bytes: int
+    directories: Sequence[RunDirectory],
+    attempt: int,
+    first: Collection[int],
+    *,
+    most_bytes: int,
+    stream_bytes: int,
+    clocks: HostClocks | None = None,
 ) -> tuple[list[LogEnd], list[str]]:
     """The ends of the ranks' output in one attempt, those of the ranks in `first` first, and texts about what is not there.
 
-    `most_bytes`: of all of them together; `stream_bytes`: of one.
+    `most_bytes`: of all of them together; `stream_bytes`: of one. `clocks`: puts the times of other hosts right.
     """
     choice = LogChoice(attempt=attempt)
     files = sorted(
-        log_files(directories, choice), key=lambda file: (file.name.rank not in first, file.name.stream == "out")
+        log_files(directories, choice, clocks),
+        key=lambda file: (file.name.rank not in first, file.name.stream == "out"),
     )
     found, complaints, left = [], [], most_bytes
     for place, file in enumerate(files):
@@ -85,13 +95,14 @@ def log_ends(
             if taken > left:
                 complaints.append(f"the output of {len(files) - place} more logs: paceline logs prints them")
                 break
-            text = _end_of(file.path, taken) if taken else ""
+            lines = _last_lines(file, size - taken)
         except OSError as error:
             complaints.append(f"std{name.stream} of rank {name.rank} on {name.host}: {error.strerror or error}")
             continue
+        text = b"\n".join(line for _, line in lines).decode("utf-8", "replace")
         if text.strip():
-            # The first line may have been cut. A progress bar is shown as a terminal shows it last.
-            text = _as_shown(text.partition("\n")[2] if size > taken else text)
+            # A progress bar is shown as a terminal shows it last.
+            text = _as_shown(text)
             left -= taken
             found.append(
                 LogEnd(
@@ -101,9 +112,31 @@ def log_ends(
                     stream=name.stream,
                     text=text,
                     left_out_bytes=size - taken,
+                    line_times=_line_times(lines),
                 )
             )
     complaints += [
         f"the output of {one.host}: paceline logs prints what it streamed" for one in streamed_logs(directories, choice)
     ]
     return found, complaints
+
+
+def _last_lines(file: LogFile, from_byte: int) -> list[tuple[int | None, bytes]]:
+    """The lines from this byte on, each with its time if that is known; without the first one if it is cut.
+
+    Raises:  OSError: the log cannot be read
+    """
+    file.offset = from_byte
+    lines = [*file.stamped_lines(), file.stamped_rest()]
+    if file.unread:
+        raise OSError(file.unread)
+    return lines[1:] if from_byte else lines
+
+
+def _line_times(lines: Sequence[tuple[int | None, bytes]]) -> tuple[tuple[int, int], ...]:
+    times = [time_ns for time_ns, _ in lines]
+    return tuple(
+        (place, time_ns)
+        for place, (time_ns, before) in enumerate(zip(times, [None, *times], strict=False))
+        if time_ns is not None and time_ns != before
+    )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.facts import host_key
+from paceline.recording.clocks import HostClocks
 from paceline.recording.layout import RunDirectory
 from paceline.recording.plain_files import open_plain
 
@@ -62,6 +63,8 @@ class LogIndex:
 
     path: Path
     """The index, which may not be there."""
+    ahead_ns: int = 0
+    """The clock of the log's host minus the first host's."""
     _offsets: list[int] = field(default_factory=list)
     _times_ns: list[int] = field(default_factory=list)
     _read_bytes: int = 0
@@ -79,12 +82,12 @@ class LogIndex:
             # A smaller offset than the one before is no entry of an agent.
             found = _STAMP.fullmatch(line.strip())
             if found is not None and (not self._offsets or int(found[2]) >= self._offsets[-1]):
-                self._times_ns.append(int(found[1]))
+                self._times_ns.append(int(found[1]) - self.ahead_ns)
                 self._offsets.append(int(found[2]))
         return bool(self._offsets)
 
     def time_ns(self, offset: int) -> int | None:
-        """When the byte at `offset` came (Unix ns, to a second); None: there is no index."""
+        """When the byte at `offset` came (Unix ns by the first host's clock, to a second); None: there is no index."""
         return self._times_ns[max(bisect_right(self._offsets, offset) - 1, 0)] if self._times_ns else None
 
     def offset_since(self, since_ns: int) -> int | None:
@@ -108,10 +111,12 @@ class LogFile:
     """The beginning of a line that is not complete yet."""
     unread: str = ""
     """Why the file cannot be read; "": it can."""
+    ahead_ns: int = 0
+    """The clock of its host minus the first host's: times are put right by it."""
     _index: LogIndex = field(init=False)
 
     def __post_init__(self) -> None:
-        self._index = LogIndex(self.path.with_name(f"{self.path.name}.idx"))
+        self._index = LogIndex(self.path.with_name(f"{self.path.name}.idx"), self.ahead_ns)
 
     def lines(self) -> Iterator[bytes]:
         """Whole lines since the last call, without their ends; if the file cannot be read, `unread` is the reason."""
@@ -175,6 +180,8 @@ class StreamedLogs:
     """The beginning of a line that is not complete yet."""
     unread_lines: int = field(default=0)
     """Lines that could not be read."""
+    ahead_ns: int = 0
+    """The clock of its host minus the first host's: times are put right by it."""
 
     def lines(self) -> Iterator[tuple[LogName, int, bytes]]:
         """Lines since the last call: the rank's log, the time (Unix ns), and the text. A record may hold several lines."""
@@ -183,7 +190,7 @@ class StreamedLogs:
             try:
                 record = json.loads(line)
                 name = LogName(int(record["attempt"]), int(record["rank"]), self.host, _stream(record["stream"]))
-                time_ns, text = int(record["t_ns"]), str(record["text"])
+                time_ns, text = int(record["t_ns"]) - self.ahead_ns, str(record["text"])
             except (ValueError, KeyError, TypeError):
                 self.unread_lines += bool(line.strip())
                 continue
@@ -192,8 +199,13 @@ class StreamedLogs:
         self.offset, self.partial = raw.offset, raw.partial
 
 
-def log_files(directories: Sequence[RunDirectory], choice: LogChoice) -> list[LogFile]:
-    """The chosen complete logs, in the order of a run: by attempt, rank and stream, the same log once."""
+def log_files(
+    directories: Sequence[RunDirectory], choice: LogChoice, clocks: HostClocks | None = None
+) -> list[LogFile]:
+    """The chosen complete logs, in the order of a run: by attempt, rank and stream, the same log once.
+
+    `clocks` puts the times of other hosts right.
+    """
     found: dict[LogName, LogFile] = {}
     for directory in directories:
         for path in directory.path.glob("hosts/*/attempt_*/rank_*.*"):
@@ -203,20 +215,22 @@ def log_files(directories: Sequence[RunDirectory], choice: LogChoice) -> list[Lo
                 continue
             name = LogName(int(attempt), int(match[1]), path.parent.parent.name, match[2])
             if choice.takes(name):
-                found.setdefault(name, LogFile(name, path))
+                found.setdefault(name, LogFile(name, path, ahead_ns=_ahead_ns(clocks, name.host)))
     # stdout before stderr, as the two are told apart everywhere else.
     return [found[name] for name in sorted(found, key=_reading_order)]
 
 
-def streamed_logs(directories: Sequence[RunDirectory], choice: LogChoice) -> list[StreamedLogs]:
-    """Streamed logs of hosts whose complete logs are in none of the directories."""
+def streamed_logs(
+    directories: Sequence[RunDirectory], choice: LogChoice, clocks: HostClocks | None = None
+) -> list[StreamedLogs]:
+    """Streamed logs of hosts whose complete logs are in none of the directories. `clocks` puts their times right."""
     complete = {path.parent.name for directory in directories for path in directory.path.glob("hosts/*/attempt_*")}
     found: dict[str, StreamedLogs] = {}
     for directory in directories:
         for path in directory.path.glob("hosts/*/peers/*.logs.jsonl"):
             host = path.name.removesuffix(".logs.jsonl")
             if host not in complete and choice.host in (None, host):
-                found.setdefault(host, StreamedLogs(host, path))
+                found.setdefault(host, StreamedLogs(host, path, ahead_ns=_ahead_ns(clocks, host)))
     return [found[host] for host in sorted(found, key=host_key)]
 
 
@@ -240,6 +254,10 @@ def chosen_lines(
                 logs.setdefault(name, deque(maxlen=tail)).append((time_ns, text))
         for name in sorted(logs, key=_reading_order):
             yield from ((name, *line) for line in logs[name])
+
+
+def _ahead_ns(clocks: HostClocks | None, host: str) -> int:
+    return 0 if clocks is None else clocks.offset_ns(host)
 
 
 def _reading_order(name: LogName) -> tuple[Any, ...]:

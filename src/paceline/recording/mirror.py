@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import os
+import re
 import signal
 import sys
 import tarfile
@@ -26,7 +27,8 @@ Known = dict[str, tuple[int, int]]
 
 # Only the ends of these files change, except for a segment's header. Every other file is copied whole when it has changed.
 _SEGMENT = ".seg"
-_APPENDED = (".jsonl", ".log", ".out", ".err", ".idx", _SEGMENT)
+_APPENDED = (".jsonl", ".log", ".out", ".err", ".idx", ".roll", _SEGMENT)
+_AT_THE_TOP = re.compile(r"run\.json|plan\.json|events\.jsonl|lateness\.roll|step_timing_\d+\.json")
 # The contract's tree has the user's data and models, and links to them; these are transferred separately. Saved steps are as large, and
 # no other host would take them.
 _LEFT_OUT = ("ml", "state")
@@ -176,7 +178,7 @@ def _is_of_a_recording(name: str) -> bool:
     """Whether another host may write this file. It may not change where a job went and what was requested."""
     parts = Path(name).parts
     inside = not name.startswith("/") and ".." not in parts and "\0" not in name
-    return inside and (name in ("run.json", "events.jsonl") or (parts[:1] == ("hosts",) and len(parts) > 2))
+    return inside and (_AT_THE_TOP.fullmatch(name) is not None or (parts[:1] == ("hosts",) and len(parts) > 2))
 
 
 def _not_for_ever(asked: IO[str]) -> Iterator[str]:

@@ -1,12 +1,22 @@
 """What each rank did when: its steps, phases and collectives, as spans of time, from its segment."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from paceline.recording.clocks import HostClocks
 from paceline.recording.layout import RunDirectory
 from paceline.recording.plain_files import open_plain
-from paceline.recording.ring import HEADER_BYTES, OPERATIONS, RECORD, RECORD_BYTES, RankPhase, RecordKind, parse_header
+from paceline.recording.ring import (
+    COMMUNICATION_MEASURED,
+    HEADER_BYTES,
+    OPERATIONS,
+    RECORD,
+    RECORD_BYTES,
+    RankPhase,
+    RecordKind,
+    parse_header,
+)
 from paceline.recording.segments import segments
 
 _NS = 1e6
@@ -53,17 +63,20 @@ def rank_spans(
     to_ns: int,
     ranks: frozenset[int] | None = None,
     most_records: int,
+    clocks: HostClocks | None = None,
 ) -> tuple[list[RankSpans], list[str]]:
     """The spans of the chosen ranks in a window of time, and texts about what is left out. `ranks`: None is all.
 
-    `most_records`: of all of them together; of each segment the newest ones are read.
+    `most_records`: of all of them together; of each segment the newest ones are read. `clocks`: puts the stamps of other hosts right.
     """
     found, complaints = [], []
     paths = segments(directories)
     of_each = max(most_records // max(len(paths), 1), 1)
     for path in paths:
         try:
-            spans, left_out = _of_segment(path, from_ns, to_ns, ranks, of_each)
+            offset_ns = 0 if clocks is None else clocks.offset_ns(path.parent.parent.name)
+            spans, left_out = _of_segment(path, from_ns + offset_ns, to_ns + offset_ns, ranks, of_each)
+            spans = spans and replace(spans, spans=tuple(_shifted(span, -offset_ns) for span in spans.spans))
         except (OSError, ValueError) as error:
             complaints.append(f"{path.parent.parent.name} {path.parent.name} {path.name}: {error}")
             continue
@@ -91,12 +104,17 @@ def _of_segment(
     return RankSpans(path.parent.parent.name, header.rank, number, header.pid, spans), max(count - most, 0)
 
 
+def _shifted(span: Span, by_ns: int) -> Span:
+    return replace(span, begin_ns=span.begin_ns + by_ns, end_ns=span.end_ns + by_ns) if by_ns else span
+
+
 def _span(kind: int, code: int, values: Sequence[int]) -> Span | None:
     if kind == RecordKind.STEP:
         index, end_ns, duration_ns, data_ns, communication_ns, checkpoint_ns, _ = values
+        measured = code & COMMUNICATION_MEASURED
         facts = {
             "data_ms": data_ns / _NS,
-            "exposed_communication_ms": communication_ns / _NS,
+            "exposed_communication_ms" if measured else "exposed_communication_estimate_ms": communication_ns / _NS,
             "checkpoint_ms": checkpoint_ns / _NS,
         }
         return Span("step", f"step {index}", end_ns - duration_ns, end_ns, facts)

@@ -1,6 +1,6 @@
 """The ring that a rank writes and its agent drains: one memory-mapped file per process. Standard library only.
 
-    bytes 0 to 4095    header: 64 cells of 8 bytes (see `Cell`), four texts (`TEXTS`), the table of exchanges (exchanges.py)
+    bytes 0 to 4095    header: up to 128 cells of 8 bytes (see `Cell`), four texts (`TEXTS`), the table of exchanges (exchanges.py)
     bytes 4096 to end  records of 64 bytes, record i in slot i % capacity
 
 One process writes and never waits: a record overwrites the oldest one, and `RingReader.drain` counts the records that it missed.
@@ -83,6 +83,7 @@ class Cell(IntEnum):
     )
     SAVED_STEPS = 62  # finished steps when the newest checkpoint was written
     ENVIRONMENT_CHANGED = 63  # 1: the script changed its environment before it imported torch
+    BATCH_SIZE = 64  # samples in a batch of the loader of the first steps; 0: not known
 
 
 class Loaded(IntEnum):
@@ -109,11 +110,16 @@ class RankPhase(IntEnum):
 class RecordKind(IntEnum):
     """Kind of a record, and the order of its seven values."""
 
-    STEP = 1  # index, end ns, duration, data, communication, checkpoint, collectives so far
+    STEP = 1  # index, end ns, duration, data, communication, checkpoint, collectives so far; code: see COMMUNICATION_MEASURED
     COLLECTIVE = 2  # sequence number, start ns, time waited, bytes, group; code: index in OPERATIONS
     PHASE = 3  # start ns, duration; code: a Phase
     CALL = 4  # index in its group, issued ns, group, signature, site (string_table.py), bytes, collectives so far; code: as COLLECTIVE
     EXCHANGE = 5  # sequence number, entered ns, group, elements, index in DTYPES; code: as COLLECTIVE
+
+
+# A bit of a STEP's code: its communication was timed in this very step. Without it, the time may be that of an earlier sample (DDP), or
+# none of a device; and a recording from before has it in no step.
+COMMUNICATION_MEASURED = 1
 
 
 class Instrument(IntFlag):
@@ -134,14 +140,21 @@ class Instrument(IntFlag):
     GROUPS = 512
     EXCHANGES = 1024
     REPLICA = 2048
+    TENSORFLOW = 4096
 
 
 class Basis(IntFlag):
-    """The basis of a rank's communication time. Without a bit, that part of it was not judged."""
+    """The basis of a rank's communication time. Without one of the first two bits, that part of it was not judged."""
 
     WAITS_TIMED = 1
     DDP_SAMPLED = 2
     DEVICE_WAITS_UNSEEN = 4
+    STEPS_BY_CALL = 8
+    """A step is a call of a traced function of TensorFlow."""
+    STEPS_BY_BATCH = 16
+    """A step is a batch on which Keras has trained on JAX."""
+    STEPS_BY_SCRIPT = 32
+    """A step is a call of `paceline.step()`."""
 
 
 # Only appended to: a recording refers to an operation by its index here.
@@ -232,6 +245,8 @@ class RingHeader:
     """Torch's worker server runs in the rank."""
     loader_batches: int | None
     """Length of the DataLoader whose batches the steps use."""
+    batch_size: int | None = None
+    """Samples in a batch of the loader of the first steps."""
     failure: str
     """Why instruments failed; "" if none did."""
     host: str
@@ -423,7 +438,7 @@ def parse_header(page: bytes) -> RingHeader:
     """Raises NotARing: wrong magic, or a version this paceline does not know."""
     if len(page) < HEADER_BYTES:
         raise NotARing(f"{len(page)} bytes, shorter than a header")
-    cells = struct.unpack_from("<64Q", page)
+    cells = struct.unpack_from("<128Q", page)
     if cells[Cell.MAGIC] != MAGIC:
         raise NotARing("no ring: the first 8 bytes are not PACERING")
     if cells[Cell.VERSION] != VERSION:
@@ -467,6 +482,7 @@ def parse_header(page: bytes) -> RingHeader:
         ran_out_batches=cells[Cell.RAN_OUT_BATCHES],
         left_by=cells[Cell.LEFT_BY],
         loader_batches=cells[Cell.LOADER_BATCHES] or None,
+        batch_size=cells[Cell.BATCH_SIZE] or None,
         loaded_ns=_loaded_ns(cells[Cell.LOADED]),
         saved_steps=cells[Cell.SAVED_STEPS],
         environment_changed=bool(cells[Cell.ENVIRONMENT_CHANGED]),

@@ -8,7 +8,7 @@ import re
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +182,74 @@ def index_folder() -> Path:
 def list_runs(root: Path | None = None, index: Path | None = None) -> list[KnownRun]:
     """Every run that can be found from here, the newest first; each directory once."""
     return _newest_first((*_directories(root or runs_root()), *_indexed(index)))
+
+
+@dataclass(slots=True)
+class KnownRuns:
+    """The list of runs, asked for again and again: what names a run is read once, and folders that have not changed are not listed."""
+
+    root: Path | None = None
+    """The folder of runs; None: that of the current directory."""
+    index: Path | None = None
+    """The index of this user's runs; None: where it always is."""
+    _entries: dict[str, Path | None] = field(default_factory=dict)
+    _known: dict[str, KnownRun] = field(default_factory=dict)
+    _folders: tuple[int, ...] = ()
+    _found: list[KnownRun] = field(default_factory=list)
+
+    def newest_first(self) -> list[KnownRun]:
+        """As `list_runs`.
+
+        Holds:   equal to list_runs(root, index), unless the run.json of a run was written anew
+        """
+        root, index = self.root or runs_root(), self.index or index_folder()
+        folders = (*_changed_ns(root), *_changed_ns(index))
+        # A folder that changed just now may have changed once more at the same time of its clock.
+        is_settled = folders and max(folders) < time.time_ns() - 2_000_000_000
+        if is_settled and folders == self._folders and all(id_in(run.document) is not None for run in self._found):
+            return self._found
+        found: dict[Path, KnownRun] = {}
+        real_root = os.path.realpath(root)
+        for entry in _folder_entries(root):
+            path = entry.path if entry.is_symlink() else os.path.join(real_root, entry.name)
+            if entry.is_dir() and (known := self._run(path)) is not None:
+                found.setdefault(known.path, known)
+        for indexed in self._indexed(index):
+            if os.path.exists(indexed) and (known := self._run(str(indexed))) is not None:
+                found.setdefault(known.path, known)
+        self._folders = folders
+        self._found = sorted(found.values(), key=lambda known: known.started_ns, reverse=True)
+        return self._found
+
+    def _run(self, path: str) -> KnownRun | None:
+        known = self._known.get(path)
+        if known is None or id_in(known.document) is None:
+            known = _known(Path(os.path.realpath(path)))
+            if known is not None:
+                self._known[path] = known
+        return known
+
+    def _indexed(self, index: Path) -> Iterator[Path]:
+        for name in [entry.name for entry in _folder_entries(index) if entry.name.endswith(".json")]:
+            if name not in self._entries:
+                directory = read_document(index / name).get("directory")
+                self._entries[name] = Path(directory) if isinstance(directory, str) else None
+            if (path := self._entries[name]) is not None:
+                yield path
+
+
+def _folder_entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        return [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+    except (OSError, ImportError):
+        return []
+
+
+def _changed_ns(folder: Path) -> tuple[int, ...]:
+    try:
+        return (folder.stat().st_mtime_ns,)
+    except OSError:
+        return (0,)
 
 
 def runs_below(root: Path) -> list[KnownRun]:
@@ -416,10 +484,10 @@ def id_in(document: Mapping[str, Any]) -> str | None:
     return run_id if isinstance(run_id, str) else None
 
 
-def read_document(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; empty if the file is missing, truncated or not an object."""
+def read_document(path: Path, most_bytes: int = _MOST_DOCUMENT_BYTES) -> dict[str, Any]:
+    """A JSON object from a file; empty if the file is missing, truncated, larger than `most_bytes` or not an object."""
     try:
-        document = json.loads(read_plain(path, _MOST_DOCUMENT_BYTES))
+        document = json.loads(read_plain(path, most_bytes))
     except (OSError, ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}

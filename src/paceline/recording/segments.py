@@ -12,6 +12,7 @@ from paceline.facts import RankRecord, Step
 from paceline.recording.layout import RunDirectory
 from paceline.recording.plain_files import open_plain
 from paceline.recording.ring import (
+    COMMUNICATION_MEASURED,
     HEADER_BYTES,
     RECORD,
     RECORD_BYTES,
@@ -52,13 +53,32 @@ def segments(directories: Sequence[RunDirectory]) -> list[Path]:
     return [path for directory in directories for path in sorted(directory.path.glob("hosts/*/attempt_*/rank_*.seg"))]
 
 
+def newest_steps(paths: Iterable[Path]) -> tuple[int, int] | None:
+    """Of these segments: the number of steps of the process that is furthest behind, and when the newest step of any ended (Unix ns).
+
+    Only the headers are read. None: none has a step.
+    """
+    counts, ends = [], []
+    for path in paths:
+        try:
+            with open_plain(path) as file:
+                header = parse_header(file.read(HEADER_BYTES))
+        except (OSError, ValueError):
+            continue
+        counts.append(header.step_count)
+        ends.append(header.last_step_ns or 0)
+    return (min(counts), max(ends)) if any(ends) else None
+
+
 def from_header(
     header: RingHeader, host: str, *, attempt: int | None = None, steps: tuple[Step, ...] = ()
 ) -> RankRecord:
     """The record of a rank from its ring's header; a total whose instrument was missing or dropped is None, not 0."""
     blind = header.missing | header.dropped_instruments | header.turned_off
     stepless = Instrument.STEPS in blind
-    communication_seen = not header.group_count or header.communication_basis & (Basis.WAITS_TIMED | Basis.DDP_SAMPLED)
+    # A framework whose waits nobody sees may exchange without a group that is counted here.
+    may_exchange = header.group_count or (Instrument.WAITS in blind and header.world_size != 1)
+    communication_seen = not may_exchange or header.communication_basis & (Basis.WAITS_TIMED | Basis.DDP_SAMPLED)
     return RankRecord(
         host=host,
         rank=header.rank,
@@ -77,6 +97,7 @@ def from_header(
         loaded_ns=None if Instrument.CHECKPOINT in blind else header.loaded_ns,
         collective_count=None if Instrument.COLLECTIVES in blind else header.collective_count,
         loader_batches=header.loader_batches,
+        batch_size=header.batch_size,
         left_by=None if Instrument.EXIT in blind or not header.left_by else header.left_by - 1,
         batches_taken=None if Instrument.DATA in blind else header.batches_taken or None,
         ran_out_steps=None if Instrument.DATA in blind or stepless else header.ran_out_steps or None,
@@ -106,17 +127,29 @@ def from_progress(plain: Any, host: str) -> RankRecord | None:
 
 
 def append_segment(file: BinaryIO, reader: RingReader, *, without: Collection[int] = ()) -> int:
-    """Drain the ring into a segment file, opened for reading and writing, and say how many records it got; none of the kinds `without`.
+    """Drain the ring into a segment file, opened for reading and writing, and say how many records it got; none of the kinds `without`."""
+    records = drained(reader, without)
+    append_records(file, reader, records)
+    return len(records) // RECORD_BYTES
+
+
+def drained(reader: RingReader, without: Collection[int] = ()) -> bytes:
+    """The ring's records since the last call, except those of the kinds `without`."""
+    records, _ = reader.drain()
+    if not without:
+        return records
+    return b"".join(
+        records[at : at + RECORD_BYTES]
+        for at in range(0, len(records), RECORD_BYTES)
+        if int.from_bytes(records[at : at + 2], "little") not in without
+    )
+
+
+def append_records(file: BinaryIO, reader: RingReader, records: bytes) -> None:
+    """Append drained records to a segment file.
 
     The header page is rewritten in place after the records, so it never promises less than the file holds.
     """
-    records, _ = reader.drain()
-    if without:
-        records = b"".join(
-            records[at : at + RECORD_BYTES]
-            for at in range(0, len(records), RECORD_BYTES)
-            if int.from_bytes(records[at : at + 2], "little") not in without
-        )
     end = file.seek(0, os.SEEK_END)
     # A record that an earlier, killed agent wrote only in part is overwritten.
     whole = HEADER_BYTES + (end - HEADER_BYTES) // RECORD_BYTES * RECORD_BYTES if end >= HEADER_BYTES else HEADER_BYTES
@@ -125,7 +158,6 @@ def append_segment(file: BinaryIO, reader: RingReader, *, without: Collection[in
     file.seek(0)
     file.write(reader.page())
     file.flush()
-    return len(records) // RECORD_BYTES
 
 
 def _rank_record(path: Path, last_records: int | None, only_lengths: bool, complaints: list[str]) -> RankRecord | None:
@@ -170,8 +202,9 @@ def _steps(body: bytes) -> tuple[Step, ...]:
             data_ns=values[3],
             communication_ns=values[4],
             checkpoint_ns=values[5],
+            communication_measured=bool(code & COMMUNICATION_MEASURED),
         )
-        for kind, _, _, *values in RECORD.iter_unpack(body)
+        for kind, _, code, *values in RECORD.iter_unpack(body)
         if kind == RecordKind.STEP
     )
 
@@ -189,7 +222,7 @@ def _blind_spots(header: RingHeader, who: str) -> list[str]:
     if header.turned_off:
         said.append(f"{who}: PACELINE_OFF turned off {_names(header.turned_off)}")
     if header.missing:
-        said.append(f"{who}: this torch does not show {_not_shown(header.missing)}")
+        said.append(f"{who}: {_framework(header.communication_basis)} does not show {_not_shown(header.missing)}")
     if header.dropped_instruments:
         said.append(
             f"{who}: watching {_names(header.dropped_instruments)} failed: {header.failure or 'no reason kept'}"
@@ -204,12 +237,21 @@ def _blind_spots(header: RingHeader, who: str) -> list[str]:
     return said
 
 
+def _framework(basis: int) -> str:
+    if basis & Basis.STEPS_BY_CALL:
+        return "TensorFlow"
+    if basis & Basis.STEPS_BY_BATCH:
+        return "JAX"
+    return "paceline.step()" if basis & Basis.STEPS_BY_SCRIPT else "this torch"
+
+
 _SHOWS = {
     Instrument.STEPS: "when a step ends",
     Instrument.DATA: "the wait for data",
     Instrument.WAITS: "the wait for collectives",
     Instrument.COLLECTIVES: "how many collectives there are beside those from Python",
     Instrument.DDP: "DDP's exposed communication",
+    Instrument.REPLICA: "whether all replicas are equal",
     Instrument.WORKER_SERVER: "anything while its Python does not run (no worker server)",
     Instrument.FLIGHT_RECORDER: "which collective of C++ a rank is in (no flight recorder)",
 }

@@ -1,5 +1,6 @@
 """Writes the agent's files of a recording: JSON lines that outlive a crash and a full disk. Reads nothing back."""
 
+import errno
 import json
 import os
 import time
@@ -78,13 +79,34 @@ class EventLog(JsonLines):
         return record
 
 
-def write_json(path: Path, value: dict[str, Any], *, mode: int = 0o666) -> None:
+def append_whole_records(path: Path, records: bytes, record_bytes: int) -> None:
+    """Append records of one size to a file, with this process as its only writer. A record that was written in part is overwritten.
+
+    Raises:  OSError: the disk refused them; no reader of whole records sees any of them twice if they are appended again
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    try:
+        whole = os.lseek(file, 0, os.SEEK_END) // record_bytes * record_bytes
+        os.lseek(file, whole, os.SEEK_SET)
+        try:
+            written = os.write(file, records)
+            if written < len(records):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        except OSError:
+            os.ftruncate(file, whole)
+            raise
+    finally:
+        os.close(file)
+
+
+def write_json(path: Path, value: dict[str, Any], *, mode: int = 0o666, indent: int | None = 1) -> None:
     """A whole file at once: a reader sees the old one, the new one or none, never half of it. `mode`: as far as the umask allows.
 
     Raises:  OSError: the disk refused it; nothing is left behind
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, json.dumps(value, indent=1, default=str) + "\n", mode=mode)
+    write_whole(path, json.dumps(value, indent=indent, default=str) + "\n", mode=mode)
 
 
 def _line(record: dict[str, Any]) -> bytes:

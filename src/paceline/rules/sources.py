@@ -17,6 +17,8 @@ from paceline.rules.script import Script, parse
 MOST_FILES = 300
 # A program file longer than this is no script that somebody wrote.
 _LONGEST_SCRIPT_BYTES = 2**20
+# The file's own directory of what is in it begins so; Python runs the __main__.py in there, whatever stands before.
+_END_OF_ZIP = b"PK\x05\x06"
 _SKIPS_IMPORT = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException", "")
 
 
@@ -103,12 +105,14 @@ def _script(program: Program | None, directory: Path | None) -> tuple[str | None
 
 
 def read_source(path: Path) -> str | None:
-    """The file as Python would decode it. Bytes that it would refuse become surrogates, which K06 finds."""
+    """The file as Python would decode it; None: it cannot be read, or is a zip file. Wrong bytes become surrogates, which K06 finds."""
     try:
         if path.stat().st_size > _LONGEST_SCRIPT_BYTES:
             return None
         content = path.read_bytes()
     except OSError:
+        return None
+    if _END_OF_ZIP in content:
         return None
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)

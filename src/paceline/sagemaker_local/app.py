@@ -3,7 +3,6 @@
 import asyncio
 import ipaddress
 import json
-import os
 import socket
 import subprocess
 import uuid
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paceline import listening as sockets
 from paceline.contract.local_key import CREDENTIALS_FILE, new_access_key, published
 from paceline.errors import UsageError
 from paceline.sagemaker_local import sts
@@ -177,7 +177,7 @@ def listening(host: str, port: int) -> socket.socket:
     Raises:  UsageError E45
     """
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        return sockets.listening(host, port)
     except OSError as error:
         raise UsageError(
             "E45",
@@ -193,38 +193,20 @@ def listening_at(path: Path) -> Iterator[socket.socket]:
 
     Raises:  UsageError E45
     """
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener = sockets.listening_at(path)
+    except OSError as error:
+        raise UsageError(
+            "E45",
+            f"paceline sagemaker-local cannot listen at {path}",
+            saw=error.strerror or str(error),
+            next="paceline sagemaker-local --unix ANOTHER_PATH ...",
+        ) from error
     with listener:
-        try:
-            _remove_stale(path)
-            # This comes before any client can connect: bind creates the file, and its mode applies from then on.
-            before = os.umask(0o177)
-            try:
-                listener.bind(str(path))
-            finally:
-                os.umask(before)
-            listener.listen()
-        except OSError as error:
-            raise UsageError(
-                "E45",
-                f"paceline sagemaker-local cannot listen at {path}",
-                saw=error.strerror or str(error),
-                next="paceline sagemaker-local --unix ANOTHER_PATH ...",
-            ) from error
         try:
             yield listener
         finally:
             path.unlink(missing_ok=True)
-
-
-def _remove_stale(path: Path) -> None:
-    if not path.is_socket() or path.lstat().st_uid != os.getuid():
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink()
 
 
 def need_extra() -> None:

@@ -61,7 +61,9 @@ class JobRunner:
         self._shelf = shelf
         self._directory = shelf.place(record.name)
         self._places = places(record.request, self._directory)
-        self._addresses = {place.name: f"127.{slot}.0.{number}" for number, place in enumerate(self._places, 2)}
+        # Another server on this machine counts its slots as well, and every host of SageMaker listens on the same port.
+        network = f"127.{slot}.{os.getpid() % 256}"
+        self._addresses = {place.name: f"{network}.{number}" for number, place in enumerate(self._places, 2)}
         self._scraper = Scraper(record.request["AlgorithmSpecification"].get("MetricDefinitions", ()))
         self._checkpoints = Checkpoints(record.request, self._places)
         self._crew = HostProcesses(self._tell)

@@ -1,4 +1,7 @@
-"""Registers the instruments, and decides which patch runs after which module was executed. `import torch` calls `prepare` at its start."""
+"""Registers the instruments, and decides which patch runs after which module was executed.
+
+`import torch`, `tensorflow` or `keras`, whichever comes first, calls `prepare` at its start; so does a `paceline.step()` before them.
+"""
 
 import os
 import sys
@@ -30,7 +33,7 @@ from .rank_recorder import RankRecorder, this_rank
 def prepare(finder: Any) -> None:
     """Enter the patches into sitecustomize's finder. Each patch runs right after its module, before any code can copy a name out of it."""
     finder.report = this_rank.note_failure
-    this_rank.environment_changed = finder.environment != dict(os.environ)
+    _compare_environment(finder)
     os.register_at_fork(after_in_child=this_rank.forget)
     watching = _watching(os.environ.get("PACELINE_OFF", ""), this_rank)
     patches: dict[str, list[Patch]] = {}
@@ -40,8 +43,23 @@ def prepare(finder: Any) -> None:
     _enter(patches, "", _last())
     finder.after.update({module: partial(_run, wanted) for module, wanted in patches.items()})
     _already_there(finder)
-    # torch is in sys.modules already, and not yet executed.
+    # torch may be in sys.modules already, and is not yet executed.
     finder.after["torch"] = _resume
+
+
+def _compare_environment(finder: Any) -> None:
+    """Note at the start of `import torch` whether the script has changed its environment before. Another framework may have come first."""
+
+    def compare() -> None:
+        this_rank.environment_changed = finder.environment != dict(os.environ)
+        if this_rank.ring is not None:
+            this_rank.ring.cells[ring.Cell.ENVIRONMENT_CHANGED] = int(this_rank.environment_changed)
+
+    # While a module is imported it is in sys.modules already.
+    if "torch" in sys.modules:
+        compare()
+    else:
+        finder.before["torch"] = compare
 
 
 def _watching(off: str, rank: RankRecorder) -> list[RankInstrument]:

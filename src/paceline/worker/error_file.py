@@ -4,6 +4,7 @@ The file has what the first three lines of a failure report need: the exception 
 last frame outside the standard library and installed packages.
 """
 
+import functools
 import json
 import linecache
 import os
@@ -13,7 +14,7 @@ import sysconfig
 import time
 import traceback
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 from ..atomic_write import write_whole
@@ -86,6 +87,7 @@ def hide_our_frames(error: BaseException) -> None:
         current = current.__cause__ or current.__context__
 
 
+@functools.cache
 def is_users(filename: str) -> bool:
     """Whether a frame is in the user's own code, and not in a package, the standard library or paceline."""
     if filename.startswith("<"):
@@ -93,6 +95,13 @@ def is_users(filename: str) -> bool:
     # A project may be below the prefix of a virtual environment, but not below its packages.
     path = os.path.realpath(filename)
     return not path.startswith((_OURS, *_NOT_THE_USERS)) and f"{os.sep}site-packages{os.sep}" not in path
+
+
+def users_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame of the user, from this one on; None: there is none."""
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
 
 
 def _without_ours(tb: TracebackType | None) -> TracebackType | None:

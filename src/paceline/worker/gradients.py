@@ -66,11 +66,7 @@ def watch_first_step(optimizer_module: Any) -> None:
 
 def say(text: str) -> None:
     """Write a notice for the user, on the run's terminal and in its recording. The notice is shown once for all ranks. Never raises."""
-    try:
-        if this_rank.ring is not None:
-            this_rank.calls.notice(this_rank.ring, _TOPIC, text)
-    except Exception as error:
-        this_rank.note_failure(error, "notice")
+    this_rank.notice(_TOPIC, text)
 
 
 def _attach(ddp: Any, name: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..recording.ring import (
     CAPACITY,
+    COMMUNICATION_MEASURED,
     FIRST_RECORD_CELL,
     UNKNOWN,
     Basis,
@@ -36,6 +37,8 @@ _MOST_LOADERS = 64
 # The step count below which nobody can tell which optimizers step together.
 _ALONE_STEPS = 2
 _NEVER = maxsize
+# The batch size is that of the loader of one of these steps.
+_FIRST_STEPS = 16
 # Plain numbers for the code of every step and every wait: looking up an enum member costs as much as writing the cell.
 _STEP, _COLLECTIVE = int(RecordKind.STEP), int(RecordKind.COLLECTIVE)
 _PHASE, _PHASE_SINCE_NS, _TRAINING, _COMMUNICATION = (
@@ -72,6 +75,7 @@ class RankRecorder:
         "_loader_began",
         "_newcomer",
         "basis",
+        "batch_sizes",
         "boundary_ns",
         "busy",
         "calls",
@@ -98,9 +102,12 @@ class RankRecorder:
         "preparing",
         "registry",
         "ring",
+        "samples_ddp",
         "silent",
         "step_count",
+        "step_word",
         "thread",
+        "unsaid",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -128,6 +135,10 @@ class RankRecorder:
         self.not_a_rank = ring is not None or getattr(self, "not_a_rank", False)
         # The time that DDP exchanges in C++ in one step, from the latest sample.
         self.held_ns = 0
+        # A model is wrapped whose exchange is only sampled.
+        self.samples_ddp = False
+        # The kind and the code of the record of a step.
+        self.step_word = _STEP
         # The instruments that want to be called, and at which step count; and the lowest of these counts.
         self._due: dict[str, int] = {}
         self.next_due = _NEVER
@@ -143,9 +154,13 @@ class RankRecorder:
         self.pending: dict[int, tuple[int, int, int, int]] = {}
         self.calls.drop()
         self.calls = CallLog()
+        # Topic and text of what is to be said once there is a ring.
+        self.unsaid: list[tuple[str, str]] = []
         # The id of the DataLoader iterator that gave the last batch; how many batches each iterator has; the step at which it began.
         self.loader = _NOBODY
         self.loader_lengths: dict[int, int] = {}
+        # The id of an iterator -> samples in one of its batches; 0: not known.
+        self.batch_sizes: dict[int, int] = {}
         self._loader_began: dict[int, int] = {}
         self._first_stepped = 0
         self._also_stepped: set[int] = set()
@@ -199,6 +214,8 @@ class RankRecorder:
             allow_agent()
         except Exception as error:
             self.note_failure(error, "ptrace")
+        for topic, text in self.unsaid:
+            self.calls.notice(ring, topic, text)
         self.registry.tell("ring_opened")
 
     def _join_alone(self) -> RingWriter | None:
@@ -237,6 +254,18 @@ class RankRecorder:
         self.phase(RankPhase.TRAINING if self.step_count else RankPhase.STARTING)
         self.rests_on(Basis.DEVICE_WAITS_UNSEEN if "nccl" in backend or "xccl" in backend else Basis.WAITS_TIMED)
 
+    def meets_cluster(self) -> None:
+        """TensorFlow's runtime starts and waits for the other processes of its cluster."""
+        if (self.ring or self._join_alone()) is not None:
+            self.phase(RankPhase.RENDEZVOUS)
+
+    def joined_cluster(self, duration_ns: int) -> None:
+        """The processes of TensorFlow's cluster have met."""
+        if self.ring is not None:
+            self.ring.cells[Cell.GROUP_COUNT] += 1
+            self.record_phase(RankPhase.RENDEZVOUS, duration_ns)
+            self.phase(RankPhase.TRAINING if self.step_count else RankPhase.STARTING)
+
     # -- what failed and what is not there
 
     def drop(self, name: str, error: BaseException) -> None:
@@ -250,6 +279,16 @@ class RankRecorder:
             self.silent.add(name)
             self.registry.remove(name)
             self.note_failure(error, name.upper())
+
+    def notice(self, topic: str, text: str) -> None:
+        """Write a notice for the user, on the run's terminal and in its recording: now, or once this process is a rank. Never raises."""
+        try:
+            if self.ring is None:
+                self.unsaid.append((topic, text))
+            else:
+                self.calls.notice(self.ring, topic, text)
+        except Exception as error:
+            self.note_failure(error, topic)
 
     def lacks(self, name: str) -> None:
         """This torch lacks what the instrument needs: findings that depend on the instrument are not judged."""
@@ -268,6 +307,7 @@ class RankRecorder:
     def publish_state(self) -> None:
         """Write the masks and the failures into the header. Without a ring they are kept until there is one."""
         ring = self.ring
+        self.step_word = _STEP | (COMMUNICATION_MEASURED << 32 if self._times_all_waits() else 0)
         if ring is None:
             return
         try:
@@ -279,6 +319,11 @@ class RankRecorder:
         except Exception:
             # If the ring cannot be written, the failure cannot be written into it either.
             pass
+
+    def _times_all_waits(self) -> bool:
+        unseen = {"waits"} & (self.missing | self.silent | self.off)
+        is_timed = Basis.WAITS_TIMED in self.basis and Basis.DEVICE_WAITS_UNSEEN not in self.basis
+        return is_timed and not unseen and not self.samples_ddp
 
     # -- waits
 
@@ -336,6 +381,7 @@ class RankRecorder:
         if len(self._loader_began) > _MOST_LOADERS:
             self._loader_began.clear()
             self.loader_lengths.clear()
+            self.batch_sizes.clear()
         self._loader_began[loader] = self.step_count
 
     def loader_ran_out(self, loader: int) -> None:
@@ -438,7 +484,7 @@ class RankRecorder:
             cells[at + 5] = communication_ns
             cells[at + 6] = checkpoint_ns
             cells[at + 7] = self.collective_count
-            cells[at] = _STEP | (index & 0xFFFF) << 16
+            cells[at] = self.step_word | (index & 0xFFFF) << 16
             cells[_CURSOR] = index + 1
             cells[_STEP_TOTAL] += duration_ns
             cells[_DATA_TOTAL] += data_ns
@@ -488,7 +534,7 @@ class RankRecorder:
         self.checkpoint_ns -= checkpoint_ns
         exchanged_ns = max(0, min(communication_ns + self.held_ns, duration_ns - data_ns - checkpoint_ns))
         waits = data_ns, exchanged_ns, checkpoint_ns
-        self.ring.write(_STEP, 0, count, end_ns, duration_ns, *waits, self.collective_count)
+        self.ring.write(_STEP, self.step_word >> 32, count, end_ns, duration_ns, *waits, self.collective_count)
         cells = self.ring.cells
         cells[_STEP_TOTAL] += duration_ns
         cells[_DATA_TOTAL] += data_ns
@@ -503,6 +549,9 @@ class RankRecorder:
         cells[Cell.COLLECTIVE_BYTES] = self.collective_bytes
         cells[Cell.CHECKPOINT_TOTAL_NS] += self.checkpoint_ns
         cells[Cell.LOADER_BATCHES] = self.loader_lengths.get(self.loader, 0)
+        if self.step_count <= _FIRST_STEPS:
+            # A rank without a process group opens its ring at its first step, and then knows of no loader yet.
+            cells[Cell.BATCH_SIZE] = self.batch_sizes.get(self.loader, 0)
         self.checkpoint_ns = 0
         if get_ident() == self.thread:
             # No wait lasts beyond the end of a step. If a signal handler cut off the end of a wait, that wait would hide all later ones.
@@ -520,6 +569,10 @@ class RankRecorder:
         """
         self._due[name] = step
         self.next_due = min(self._due.values())
+
+    def call_nobody(self) -> None:
+        """Forget every request of `call_at`."""
+        self._due, self.next_due = {}, _NEVER
 
     def _call_due(self, count: int, optimizer: Any, frame: FrameType) -> None:
         due = sorted(name for name, step in self._due.items() if step <= count)

@@ -48,18 +48,23 @@ def _values(given: dict[str, Any], rank: int | None, world_size: int | None) -> 
 
 def _code() -> Iterator[tuple[str, Any]]:
     """Checksums of the script, and of the modules that were imported from its directory."""
-    script = getattr(sys.modules.get("__main__"), "__file__", None)
-    if not script:
+    named = getattr(sys.modules.get("__main__"), "__file__", None)
+    # The file of a zip application's __main__.py is the archive.
+    script = next((path for path in (Path(named), *Path(named).parents) if path.is_file()), None) if named else None
+    if script is None:
         return
-    yield "script", Path(script).name
-    yield "script_crc", f"{zlib.crc32(Path(script).read_bytes()):08x}"
-    directory = str(Path(script).resolve().parent) + os.sep
+    yield "script", script.name
+    yield "script_crc", f"{zlib.crc32(script.read_bytes()):08x}"
+    directory = str(script.resolve().parent) + os.sep
     found = {str(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))}
     # A virtual environment may be below the project. The library versions already describe its packages.
     own = sorted(
         file
         for file in found
-        if file.startswith(directory) and "site-packages" not in file and not file.startswith(_OURS)
+        if file.startswith(directory)
+        and "site-packages" not in file
+        and not file.startswith(_OURS)
+        and os.path.isfile(file)
     )
     total, size = 0, 0
     for file in own:

@@ -60,6 +60,7 @@ def results_args(**given):
         "no_baseline": False,
         "fail_on": [],
         "output_file": None,
+        "svg": None,
         "json": False,
     }
     return argparse.Namespace(**{**defaults, **given})
@@ -80,7 +81,7 @@ def kept_after(*results, **given):
     for one in results:
         judged = judge(one, results_args(**given))
         said.clear()
-        code = conclude(results_args(**given), [one], [judged], {}, said.extend)
+        code = conclude(results_args(**given), [one], [judged], {}, said.extend, str)
     return judged, said, code
 
 
@@ -240,7 +241,7 @@ def test_wrong_data_are_not_kept():
     one = result(1.0, 2.0)
     said: list[str] = []
     code = conclude(
-        results_args(fail_on=["wrong"]), [one], [judge(one, results_args())], {}, said.extend, found={"wrong"}
+        results_args(fail_on=["wrong"]), [one], [judge(one, results_args())], {}, said.extend, str, found={"wrong"}
     )
     assert code == 1 and "not kept" in said[-1]
     assert judge(one, results_args()).comparison is None
@@ -270,7 +271,7 @@ def test_a_file_that_is_kept_can_be_named_and_one_that_was_spoilt_is_passed_over
 def test_json_carries_the_comparison(capsys):
     kept_after(result(1.0, 2.0, 4.0))
     one = result(1.5, 3.0, 6.0)
-    conclude(results_args(json=True), [one], [judge(one, results_args())], {"schema": "paceline.bench/2"}, print)
+    conclude(results_args(json=True), [one], [judge(one, results_args())], {"schema": "paceline.bench/2"}, print, str)
     facts = json.loads(capsys.readouterr().out)
     assert facts["schema"] == "paceline.bench/2"
     assert facts["comparisons"][0]["comparison"]["worse"] == ["1K", "2K", "4K"]
@@ -281,7 +282,7 @@ def test_what_was_measured_twice_says_so():
     past = (Baseline(made_ns=1, points=result(1.0, 2.0, 4.0).points),)
     judged = JudgedResult(result=one, kept=past, past=past, comparison=compare(one.points, past), confirmed=True)
     said: list[str] = []
-    conclude(results_args(), [one], [judged], {}, said.extend)
+    conclude(results_args(), [one], [judged], {}, said.extend, str)
     assert said[0].endswith("measured twice")
 
 

@@ -114,6 +114,7 @@ def test_a_strategy_is_taken_as_named_and_a_lossy_one_too():
     [
         ("--gradients dirct train.py", "X10", "direct"),
         ("--gradients direct+ring train.py", "X11", "--gradients direct"),
+        ("--gradients ring --tf-config multi_worker_mirrored train.py", "U05", "--tf-config multi_worker_mirrored ..."),
         ("--allow-lossy train.py", "X12", "--gradients auto --allow-lossy"),
         ("--gradients ring --allow-lossy train.py", "X12", "leave --allow-lossy out"),
     ],

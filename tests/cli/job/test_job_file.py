@@ -195,3 +195,18 @@ def test_hosts_of_this_machine_have_an_opt_ml_of_their_own():
     assert contract.shown_at_opt_ml and not contract.opt_ml
     contract = file_of("--opt-ml train.py").job.contract
     assert contract.opt_ml and not contract.shown_at_opt_ml
+
+
+def test_a_plan_is_part_of_the_file(project):
+    plan = {"schema": "paceline.plan/2", "rows": []}
+    (project / "plan.json").write_text(json.dumps(plan))
+    assert file_of("--plan plan.json train.py").plan == plan
+    assert file_of("--job job.json --plan plan.json").plan == plan
+    assert file_of("train.py").plan is None
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"schema": "paceline.why/1"}', "[" * 100_000])
+def test_a_plan_that_is_none_is_refused(project, text):
+    if text is not None:
+        (project / "plan.json").write_text(text)
+    assert refusal("--plan plan.json train.py").code == "U03"

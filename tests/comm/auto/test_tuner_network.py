@@ -1,4 +1,4 @@
-"""`auto` where latency rules: four hosts 10 ms apart. Needs root."""
+"""`auto` where latency rules: four hosts 10 ms apart. Needs root. Wide, because it compares times."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import sys
 import pytest
 from patience import patient
 
-pytestmark = [pytest.mark.process, pytest.mark.exchange, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.process, pytest.mark.exchange, pytest.mark.wide, pytest.mark.timeout(240)]
 
 WORDS = ("--hosts", "4", "--delay-ms", "10", "--models", "small", "--rounds", "8", "--json")
 

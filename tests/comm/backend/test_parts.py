@@ -10,6 +10,9 @@ from torch._C._distributed_c10d import AllreduceOptions, BroadcastOptions, HashS
 
 from paceline.comm import backends, observer
 from paceline.comm.arguments import as_list, as_lists, factor_of, filled
+from paceline.comm.backend.failures import Failures
+from paceline.comm.backend.observed_work import Watch
+from paceline.comm.backend.plain_calls import PlainCalls
 from paceline.comm.backend.process_group import PacelineGroup
 from paceline.comm.backend.reduce_ops import reduces
 from paceline.comm.backend.work import AsyncWork, PostprocessedWork
@@ -166,6 +169,32 @@ def test_what_follows_an_exchange_is_done_once():
     future.wait()
     assert work.is_completed() and work.is_success() and done == [1]
     assert thread.stop(10)
+
+
+class Nccl:
+    """NCCL in the point in which it is not like gloo: a caller that waits at once gets no Work."""
+
+    def __init__(self):
+        self.calls = []
+
+    def broadcast(self, tensors, options):
+        self.calls.append(options.asyncOp)
+
+
+class OnDevice(PlainCalls):
+    def __init__(self, backend):
+        self._failures, self._watch, self._backend = Failures(None), Watch("of a test"), backend
+
+    def _backend_of(self, tensor, peer=None):
+        return self._backend
+
+
+def test_a_call_of_nccl_that_gives_no_work_is_waited_for_like_any_other(heard):
+    backend, tensor, options = Nccl(), torch.zeros(3, device="meta"), BroadcastOptions()
+    options.asyncOp = False
+    work = OnDevice(backend)._plainly("broadcast", tensor, [tensor], options)
+    assert work.wait() and work.is_completed() and work.is_success() and work.exception() is None
+    assert backend.calls == [False] and heard.all and not heard.out
 
 
 class Heard:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.diagnosis.crash.root_cause import is_symptom_text, lost_a_loader_worker
+from paceline.diagnosis.crash.root_cause import is_symptom_text, lost_a_loader_worker, telling_line
 from paceline.facts import RankError, RankExit
 
 COMM = Path(__file__).resolve().parents[3] / "src" / "paceline" / "comm"
@@ -26,6 +26,10 @@ ECHOES = (
     "no further exchange: rank 0: nothing more from rank 1: gone",
     "gradients/0 was closed before this exchange: another lane failed, or the group was destroyed",
     "[/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1234",
+    # tensorflow 2.21, jax 0.10
+    "Graph execution error:\n\nCollective ops is aborted by: Socket closed\nAdditional GRPC error information from remote target",
+    "Error reported from /job:worker/task:1: /job:worker/replica:0/task:1 unhealthy (stopped sending heartbeats). The tasks have crashed",
+    "Gloo all-reduce failed: [external/gloo/gloo/transport/tcp/pair.cc:547] Connection reset by peer",
 )
 CAUSES = (
     "KeyError: 'rank'",
@@ -90,3 +94,33 @@ def words(node) -> str:
     if isinstance(node, ast.JoinedStr):
         return "".join(part.value if isinstance(part, ast.Constant) else "7" for part in node.values)
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+TENSORFLOWS = """Graph execution error:
+
+Detected at node CollectiveReduceV2 defined at (most recent call last):
+  File "/home/me/train.py", line 19, in <module>
+
+  File "/home/me/train.py", line 16, in step
+
+Collective ops is aborted by: Socket closed
+Additional GRPC error information from remote target /job:worker/replica:0/task:1 while calling /tensorflow.WorkerService/RecvBuf:
+\t [[{{node CollectiveReduceV2}}]] [Op:__inference_step_46]"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", ""),
+        (" mine \n yours", "mine"),
+        (TENSORFLOWS, "Collective ops is aborted by: Socket closed"),
+        ("Graph execution error:", "Graph execution error:"),
+        (
+            "Attempt to convert a value (PerReplica:{\n  0: 1\n}) with an unsupported type (<class 'PerReplica'>) to a Tensor.",
+            "Attempt to convert a value (PerReplica:{ ... }) with an unsupported type (<class 'PerReplica'>) to a Tensor.",
+        ),
+        ("Expected one of (", "Expected one of ("),
+    ],
+)
+def test_the_line_that_says_most_is_mostly_the_first(text, line):
+    assert telling_line(text) == line

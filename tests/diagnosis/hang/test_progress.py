@@ -140,12 +140,23 @@ def test_a_rank_that_burns_cpu_here_and_there_goes_on_being_waited_for(still):
     assert found.level is Level.WAITING
 
 
-def test_stacks_tell_who_is_late_where_the_counters_cannot():
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Frame(file="/venv/torch/autograd/graph.py", line=841, function="_engine_run_backward"),
+        Frame(file="/venv/tensorflow/python/eager/execute.py", line=53, function="quick_execute"),
+        Frame(file="jax/experimental/multihost_utils.py", line=134, function="process_allgather"),
+    ],
+    ids=lambda frame: frame.function,
+)
+def test_stacks_tell_who_is_late_where_the_counters_cannot(frame):
     still = standing(late=(), waiting=())
-    backward = (Frame(file="/venv/torch/autograd/graph.py", line=841, function="_engine_run_backward"),)
-    waits = replace(look(0), stacks=(ThreadStack(pid=100, thread="MainThread", main=True, frames=backward),))
+    waits = replace(look(0), stacks=(ThreadStack(pid=100, thread="MainThread", main=True, frames=(frame,)),))
     found = with_looks(still, {0: waits, 1: look(1)})
     assert (found.waiting, found.late, found.basis) == ((0,), (1,), "stacks")
+    # A rank in the same place that uses a CPU computes: it is late, or goes on.
+    found = with_looks(still, {0: waits, 1: replace(waits, rank=1, cpu_fraction=0.9)})
+    assert (found.waiting, found.late) == ((0,), (1,))
 
 
 @pytest.mark.parametrize("basis", ["calls", "phase"])

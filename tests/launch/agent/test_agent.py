@@ -13,7 +13,7 @@ from paceline.launch.agent.output import Pump
 from paceline.launch.agent.saver_process import SaverAnswer
 from paceline.launch.agent.scratch import make_scratch
 from paceline.launch.agent.worker_spec import HostIdentity
-from paceline.launch.job.messages import ExitedMessage, IdleMessage, RefusedMessage, StartAttemptMessage
+from paceline.launch.job.messages import ExitedMessage, IdleMessage, RefusedMessage, StartAttemptMessage, StopMessage
 from paceline.launch.job.state import Placement
 from paceline.recording.layout import RunDirectory
 
@@ -70,10 +70,13 @@ def test_a_rank_that_ends_well_is_reported_and_then_the_host_is_idle(host, tmp_p
     assert exits == [0] and IdleMessage(attempt=0) in said and (tmp_path / "started").exists()
 
 
+STOP = StopMessage(signal="SIGTERM", grace_seconds=30.0, reason="enough")
+
+
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_a_stop_right_behind_the_start_is_not_lost(host, tmp_path, end):
     agent, said = host
-    told(agent, (agent.form, FORM), (agent.stop, "SIGTERM", 30.0) if end == "stop" else (agent.kill,))
+    told(agent, (agent.form, FORM), (agent.stop, STOP) if end == "stop" else (agent.kill,))
     assert IdleMessage(attempt=0) in said and not (tmp_path / "started").exists()
 
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from paceline.diagnosis.crash.root_cause import SAVED_AND_LEFT
 from paceline.launch.agent.exit_reason import ExitContext, why_ended
 from paceline.launch.agent.ring_collector import Leaving
 from paceline.launch.agent.workers import WorkerEnd
@@ -31,13 +32,21 @@ class Pump:
         return self.printed
 
 
-def ended(tmp_path, code, *, signalled=0.0, raised=None, done=None, overdue=False, printed=""):
+def ended(tmp_path, code, *, signalled=0.0, raised=None, done=None, overdue=False, printed="", told_to_save=False):
     """The ending of a process that was gone at 14 s; `raised`, `done`: when it had an exception, when its program was done."""
     if raised is not None:
         record = {"type": "KeyError", "message": "'x'", "time_ns": int(raised * SECOND)}
         (tmp_path / f"{PID}.json").write_text(json.dumps(record))
     said = None if done is None else Leaving(int(done * SECOND), 1 if raised is not None else 0)
-    around = ExitContext(pump=Pump(printed), errors=tmp_path, said=said, others=frozenset(), oom_before=None, began=0.0)
+    around = ExitContext(
+        pump=Pump(printed),
+        errors=tmp_path,
+        said=said,
+        others=frozenset(),
+        oom_before=None,
+        began=0.0,
+        told_to_save=told_to_save,
+    )
     end = WorkerEnd(SimpleNamespace(rank=1), PID, code, 14 * SECOND, int(signalled * SECOND), overdue)
     return asyncio.run(why_ended(end, around))
 
@@ -61,6 +70,12 @@ def test_who_ends_well_after_our_signal_ended_by_it(tmp_path):
 
 def test_who_raises_because_of_our_signal_ended_by_it(tmp_path):
     assert ended(tmp_path, 1, raised=13.2, done=13.3, signalled=13.0).signalled_by_us
+
+
+def test_the_code_of_tensorflows_handler_after_a_stop_means_that_the_rank_has_saved(tmp_path):
+    assert ended(tmp_path, 42, signalled=13.0, told_to_save=True).note == SAVED_AND_LEFT
+    assert ended(tmp_path, 42, signalled=13.0).note == ""
+    assert ended(tmp_path, 1, signalled=13.0, told_to_save=True).note == ""
 
 
 def test_who_says_nothing_and_is_killed_by_us_ended_by_it(tmp_path):

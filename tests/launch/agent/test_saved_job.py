@@ -1,9 +1,11 @@
 """What is said and kept of a job whose state is saved."""
 
+import zipapp
+
 import pytest
 
 from paceline.facts import Job, Program, ProgramKind
-from paceline.launch.agent.saved_job import command_to_go_on, is_copied, is_directory, script_of
+from paceline.launch.agent.saved_job import command_to_go_on, is_container, is_copied, script_of
 
 
 @pytest.mark.parametrize(
@@ -31,4 +33,11 @@ def test_steps_in_the_directory_of_checkpoints_are_copied_by_a_platform(state_di
 @pytest.mark.parametrize("target, directory, script", [("", True, "__main__.py"), ("t.py", False, "t.py")])
 def test_of_a_directory_the_script_is_the_file_that_python_finds_in_it(tmp_path, target, directory, script):
     job = Job(name="j", program=Program(kind=ProgramKind.SCRIPT, target=str(tmp_path / target)))
-    assert is_directory(job) is directory and script_of(job) == tmp_path / script
+    assert is_container(job) is directory and script_of(job) == tmp_path / script
+
+
+def test_a_zip_application_has_its_script_inside(tmp_path):
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app/__main__.py").write_text("print(1)\n")
+    zipapp.create_archive(tmp_path / "app", tmp_path / "t.pyz", interpreter="/usr/bin/env python3")
+    assert is_container(Job(name="j", program=Program(kind=ProgramKind.SCRIPT, target=str(tmp_path / "t.pyz"))))

@@ -12,7 +12,7 @@ from patience import patient
 from paceline.recording.saved_state import JobFacts
 from paceline.storage.state_store import state_store
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 JOB = JobFacts(run_id="r-1", script="/t.py", script_sha256="00", hash_seed="7")
 KILLS = 20
 
@@ -40,7 +40,7 @@ def test_it_saves_by_itself_and_when_it_is_asked(tmp_path, ranks):
         "size_bytes": ranks_bytes(tmp_path, 2),
     }
     with open(f"/proc/{saver.process.pid}/stat", "rb") as file:
-        assert file.read().rpartition(b")")[2].split()[16] == b"19"
+        assert file.read().rpartition(b")")[2].split()[16] == b"10"
     with open(f"/proc/{saver.process.pid}/maps") as file:
         assert "torch" not in file.read()
     saver.ask("end")
@@ -94,7 +94,7 @@ def test_after_each_kill_of_a_saver_the_newest_step_is_whole_and_no_older_than_b
 def test_of_a_store_that_answers_no_more_it_is_said_once_until_it_answers_again(tmp_path, ranks, request_):
     pytest.importorskip("fsspec")
     store = DeadStore(tmp_path)
-    silent = {"silent_seconds": 3600.0 if request_ else 1.0}
+    silent = {"silent_seconds": 3600.0 if request_ else patient(1.0)}
     saver = Saver(ranks, store.url, JOB, pause_seconds=0.1, environment=store.variables, **silent)
     assert saver.answer()["step"] == 1
     store.die()

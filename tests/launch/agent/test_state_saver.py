@@ -73,6 +73,17 @@ def test_nothing_on_its_command_line_is_what_a_user_kills_agents_by(tmp_path, ra
     with_saver(rank, tmp_path, play)
 
 
+def test_it_has_a_low_priority_beside_the_sessions_of_the_ranks_too(tmp_path, rank):
+    async def play(saver, told):
+        await told.one()
+        assert os.getpriority(os.PRIO_PROCESS, saver.pid) == 10
+        group = Path(f"/proc/{saver.pid}/autogroup")
+        if group.exists():
+            assert group.read_text().endswith(" nice 10\n")
+
+    with_saver(rank, tmp_path, play)
+
+
 def test_a_saver_that_was_killed_is_told_once_and_answers_with_the_step_that_is_there(tmp_path, rank):
     async def play(saver, told):
         await told.one()

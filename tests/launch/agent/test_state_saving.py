@@ -11,6 +11,7 @@ from paceline.recording.saved_state import MANIFEST, JobFacts, NoManifest, folde
 from paceline.storage.state_store import state_store
 
 JOB = JobFacts(run_id="r-1", script="/t.py", script_sha256="00", hash_seed="7")
+JOB_BESIDE = JobFacts(run_id="r-2", script="/t.py", script_sha256="00", hash_seed="7")
 
 
 @pytest.fixture
@@ -55,11 +56,26 @@ def test_the_last_two_complete_steps_are_kept_and_what_was_left_half_is_removed(
             rank.keep(step)
         saves.save()
     assert sorted(complete(store)) == [4, 7] and sorted(store.folders()) == ["step-4", "step-7"]
-    store.write("step-7/rank-0.dead.marshal", [b"half"])
-    for rank in ranks:
-        rank.keep(8)
-    saves.save()
-    assert len(store.files("step-7")) == 5
+
+
+def test_what_another_run_saves_meanwhile_is_left_alone_and_its_id_is_told(tmp_path, ranks):
+    place = tmp_path / "state"
+    store = state_store(str(place))
+    other = StateSaving([rank.descriptor for rank in ranks], store, JOB_BESIDE)
+    mine = saving(ranks, store)
+    for step in range(1, 7):
+        for rank in ranks:
+            rank.keep(step)
+        saved = (other, mine)[step % 2].save()
+        # The other one began while the first step was there, and so may be the one that goes on from it.
+        assert saved.other_run == ("", "", "r-2", "r-1", "r-2", "r-1")[step - 1]
+    assert sorted(complete(store)) == [3, 4, 5, 6]
+    store.write("step-6/rank-0.half.marshal", [b"half"])
+    mine.end()
+    assert sorted(complete(store)) == [4, 6] and (place / "step-6/rank-0.half.marshal").exists()
+    assert not (place / "ended.json").exists()
+    other.end()
+    assert complete(store) == {} and (place / "ended.json").exists()
 
 
 class SlowStore:

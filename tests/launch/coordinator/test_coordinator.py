@@ -26,12 +26,13 @@ class QuietHost:
     """Stands for this host's own agent: obeys, and never has anything to say."""
 
     identity: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(name="first"))
+    ports: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(numbers=()))
     said: list[str] = field(default_factory=list)
 
     def form(self, message):
         self.said.append("form")
 
-    def stop(self, signal, grace_seconds):
+    def stop(self, message):
         self.said.append("stop")
 
     def kill(self):

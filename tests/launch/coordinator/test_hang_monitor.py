@@ -349,6 +349,17 @@ def test_an_attempt_that_begins_during_a_look_has_no_part_in_it(hosts):
     assert hosts.names() == [] and hosts.detective.standing is None
 
 
+def test_a_clock_is_recorded_when_it_moves_by_more_than_a_millisecond_and_its_error(hosts):
+    now = time.time_ns()
+    offsets_ms = [(0.5, 0.1), (30, 200), (30, 2), (30.5, 1), (35, 0.5), (500, 0.2)]
+    for at, (offset_ms, way_ms) in enumerate(offsets_ms):
+        sent, way, offset = now + at * SECOND, round(way_ms * 1e6), round(offset_ms * 1e6)
+        hosts.detective.offsets.clear()
+        hosts.detective.clock("b", sent, sent + way + offset, sent + 2 * way)
+    told = [(event["offset_ns"], event["error_ns"]) for event in hosts.events if event["event"] == "clock"]
+    assert told == [(30_000_000, 2_000_000), (500_000_000, 200_000)]
+
+
 def test_what_a_host_says_wrongly_costs_it_nothing(hosts):
     hosts.detective.take("a", HeartbeatMessage(pulses=[None], calls=[]))
     assert hosts.names() == ["notice"]

@@ -87,6 +87,66 @@ def test_a_job_that_steps_has_its_tempo_recorded_and_judged():
     assert detective.judged == ["case"]
 
 
+def test_the_whole_step_timing_is_kept_each_time_and_told_when_it_says_something_new():
+    kept, told = [], []
+
+    async def play():
+        watch = PaceMonitor(
+            a_job(), QuietDetective(), lambda name, **fields: told.append(name), keep_timing=kept.append
+        )
+        watch.formed()
+        now = time.time_ns()
+        for second in range(40):
+            steps = (second + 1) * 10
+            progress = {
+                str(rank): {"rank": rank, "attempt": 0, "step_count": steps, "step_seconds": steps * STEP_SECONDS}
+                for rank in range(40)
+            }
+            watch.telemetry("a", [{"t_ns": now - (39 - second) * SECOND, "progress": progress}])
+        await watch.turn()
+        watch._tempo_due = 0.0
+        await watch.turn()
+
+    asyncio.run(play())
+    assert [len(timing.ranks) for timing in kept] == [40, 40] and told == ["tempo"]
+
+
+def test_how_late_the_ranks_are_is_kept_at_every_turn_for_the_new_steps_alone():
+    frames = []
+    now = time.time_ns()
+
+    class WithTraces(QuietDetective):
+        async def traces(self):
+            return {
+                rank: [
+                    TraceEntry(
+                        "0", at, "allreduce", "Float", (4,), now - (400 - at) * SECOND // 10 + rank * SECOND // 50
+                    )
+                    for at in range(self.since, 400)
+                ]
+                for rank in range(2)
+            }
+
+    async def play():
+        detective = WithTraces()
+        watch = PaceMonitor(a_job(), detective, lambda name, **fields: None, keep_lateness=frames.append)
+        watch.formed()
+        for second in range(41):
+            progress = {
+                str(rank): {"rank": rank, "attempt": 0, "step_count": second * 10, "step_seconds": float(second)}
+                for rank in range(2)
+            }
+            watch.telemetry("a", [{"t_ns": now - (40 - second) * SECOND, "progress": progress}])
+        detective.since = 100
+        await watch.turn()
+        await watch.turn()
+
+    asyncio.run(play())
+    (frame,) = frames
+    assert frame.late == pytest.approx({0: 0.0, 1: 0.2}, abs=0.01) and frame.last == {0: 0.0, 1: 1.0}
+    assert frame.to_step > frame.from_step > 90
+
+
 def test_a_job_that_stands_is_the_detectives_alone():
     events, detective = watched(a_job(), detective=QuietDetective(standing=object()))
     assert not events and not detective.judged

@@ -99,3 +99,13 @@ def git():
         return subprocess.run(head, check=True, capture_output=True, text=True).stdout.strip()
 
     return commit
+
+
+def test_packing_says_how_far_it_is(tmp_path):
+    code = tmp_path / "code"
+    code.mkdir()
+    for name, size in (("a.py", 10), ("b.py", 30)):
+        (code / name).write_bytes(b"x" * size)
+    told = []
+    package(code, tmp_path / "code.tar.gz", packed=lambda *bytes: told.append(bytes))
+    assert told == [(10, 40), (40, 40)]

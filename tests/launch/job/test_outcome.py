@@ -1,10 +1,11 @@
 """Which rank failed first, and which exit code a run has."""
 
 import signal
+from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.crash.root_cause import by_blame, how_it_ended
+from paceline.diagnosis.crash.root_cause import SAVED_AND_LEFT, by_blame, how_it_ended
 from paceline.facts import RankError, RankExit
 from paceline.launch.job.outcome import Stop, StopKind, failed, run_code, stopped
 
@@ -62,6 +63,15 @@ def test_a_run_that_failed_has_a_code_that_is_not_0():
 )
 def test_each_way_to_stop_has_its_code(stop, code):
     assert stopped(stop).exit_code == code
+
+
+def test_ranks_that_saved_before_a_stop_are_named_and_are_no_failure():
+    stop = Stop(StopKind.LIMIT, "SIGTERM", "the limit of 20 s (--max-run) was reached")
+    saved = [replace(exited(rank, 42, 1.0, ours=True), note=SAVED_AND_LEFT) for rank in (0, 1)]
+    ended = stopped(stop, [*saved, exited(2, -9, 2.0, ours=True)])
+    assert (ended.exit_code, ended.status, ended.exits) == (204, "Stopped", ())
+    assert ended.reason == f"{stop.reason}; ranks 0-1 saved and left by TensorFlow's PreemptionCheckpointHandler"
+    assert how_it_ended(saved[0]) == "saved and left" and how_it_ended(exited(0, 42, 1.0)) == "ended with code 42"
 
 
 def test_how_a_rank_ended_is_said_in_words():

@@ -108,7 +108,7 @@ def test_an_elastic_job_forms_with_the_least_number_after_the_last_call():
 
 def test_one_failure_stops_the_whole_group():
     state, (stop,) = step(running(), exited("h1", 2, 1))
-    assert stop == StopRanks("SIGTERM", 30.0, "rank 2 failed") and state.phase is JobPhase.STOPPING
+    assert stop == StopRanks("SIGTERM", 30.0, "rank 2 failed", after_failure=True) and state.phase is JobPhase.STOPPING
 
 
 def test_the_run_ends_with_the_failing_ranks_own_code_once_every_host_is_idle():
@@ -122,6 +122,31 @@ def test_every_rank_at_0_completes_the_run():
     events = [exited(f"h{rank // 2}", rank, 0) for rank in range(4)]
     _, (finish,) = play(running(), *events, HostFinished(11.0, "h0", 0), HostFinished(11.0, "h1", 0))
     assert finish.outcome.exit_code == 0 and finish.outcome.secondary_status is SecondaryStatus.COMPLETED
+
+
+def stopped_by_us(host: str, rank: int) -> RankExited:
+    exit = exited(host, rank, -15)
+    return replace(exit, exit=replace(exit.exit, signalled_by_us=True))
+
+
+def test_a_job_of_parameter_servers_is_done_with_rank_0():
+    state, (stop,) = step(running(tf_config="parameter_server"), exited("h0", 0, 0))
+    assert stop == StopRanks("SIGTERM", 30.0, "rank 0, the chief, has ended", after_failure=True)
+    others = (stopped_by_us("h0", 1), stopped_by_us("h1", 2), stopped_by_us("h1", 3))
+    _, (finish,) = play(state, *others, HostFinished(11.0, "h0", 0), HostFinished(11.0, "h1", 0))
+    assert finish.outcome.exit_code == 0 and finish.outcome.secondary_status is SecondaryStatus.COMPLETED
+
+
+@pytest.mark.parametrize("form", ["parameter_server", "multi_worker_mirrored", None])
+def test_a_rank_that_fails_before_rank_0_has_ended_fails_the_job(form):
+    state, _ = play(running(tf_config=form), exited("h1", 2, 1), exited("h0", 0, 0))
+    others = (stopped_by_us("h0", 1), stopped_by_us("h1", 3))
+    _, (finish,) = play(state, *others, HostFinished(11.0, "h0", 0), HostFinished(11.0, "h1", 0))
+    assert finish.outcome.exit_code == 1 and "rank 2" in finish.outcome.reason
+
+
+def test_rank_0_of_other_jobs_is_waited_for_like_any_rank():
+    assert step(running(), exited("h0", 0, 0))[1] == ()
 
 
 def test_a_restart_takes_the_whole_group_and_a_new_attempt():
@@ -211,7 +236,7 @@ def test_the_limit_counts_over_restarts():
 def test_a_confirmed_hang_ends_the_job_with_202():
     state = running(hosts=1)
     state, actions = step(state, Hung(20.0, "rank 1 has stood still", restart=False))
-    assert actions == (StopRanks("SIGTERM", 10.0, "rank 1 has stood still"),)
+    assert actions == (StopRanks("SIGTERM", 10.0, "rank 1 has stood still", after_failure=True),)
     state, actions = play(state, exited("h0", 0, -15), exited("h0", 1, -9), HostFinished(31.0, "h0", 0))
     assert actions[-1].outcome.exit_code == 202
     assert actions[-1].outcome.reason == "rank 1 has stood still"

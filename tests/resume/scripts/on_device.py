@@ -49,6 +49,7 @@ def main():
     parser.add_argument("--out", required=True)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--hidden", type=int, default=64)
     args = parser.parse_args()
     on_gpu = torch.cuda.is_available()
     number = int(os.environ["LOCAL_RANK"]) % max(1, torch.cuda.device_count())
@@ -64,10 +65,16 @@ def main():
     dataset = TensorDataset(inputs, inputs.sum(1, keepdim=True).tanh())
     sampler = DistributedSampler(dataset)
     loader = DataLoader(dataset, batch_size=8, sampler=sampler, num_workers=args.workers, pin_memory=on_gpu)
-    model = nn.Sequential(nn.Linear(16, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.2), nn.Linear(64, 1)).to(
-        device
+    width = args.hidden
+    layers = (
+        nn.Linear(16, width),
+        nn.BatchNorm1d(width),
+        nn.ReLU(),
+        nn.Linear(width, width),
+        nn.Dropout(0.2),
+        nn.Linear(width, 1),
     )
-    model = DDP(model)
+    model = DDP(nn.Sequential(*layers).to(device))
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, fused=on_gpu)
     scaler = torch.amp.GradScaler(device.type, init_scale=2.0**10, growth_interval=5)
     generator = torch.Generator(device).manual_seed(rank)

@@ -293,6 +293,43 @@ def test_a_python_without_torch_is_told_to_install_it(crashed, exit_of, found):
     assert finding.next[0] == "python -m pip install torch"
 
 
+@pytest.mark.parametrize(
+    ("type", "message", "source", "said"),
+    [
+        (
+            "ValueError",
+            "Attempt to convert a value (PerReplica:{\n  0: <tf.Tensor>}) with an unsupported type",
+            "",
+            "keras#20585",
+        ),
+        (
+            "TypeError",
+            "Trainer.compile() got an unexpected keyword argument 'experimental_run_tf_function'",
+            "",
+            "tf-keras",
+        ),
+        (
+            "TypeError",
+            "'list' object is not callable",
+            "dist.broadcast_variables(opt.variables(), root_rank=0)",
+            "tf-keras",
+        ),
+        ("AttributeError", "'Sequential' object has no attribute 'fit_generator'", "", "tf-keras"),
+        ("ValueError", "Argument(s) not recognized: {'lr': 0.1}", "", "tf-keras"),
+        ("AttributeError", "module 'tensorflow' has no attribute 'estimator'", "", "since TensorFlow 2.16"),
+    ],
+)
+def test_a_script_for_another_keras_is_told_what_to_do(crashed, exit_of, found, type, message, source, said):
+    exit = exit_of(1, error=(type, message))
+    (finding,) = found("C01", crashed(replace(exit, error=replace(exit.error, source=source))))
+    assert said in finding.next[0]
+
+
+def test_a_list_that_is_called_elsewhere_is_the_scripts_own_mistake(crashed, exit_of, found):
+    (finding,) = found("C01", crashed(exit_of(1, error=("TypeError", "'list' object is not callable"))))
+    assert finding.next[0].startswith("edit ")
+
+
 def test_a_torch_that_lacks_a_module_is_not_told_to_be_installed(crashed, exit_of, found):
     error = ("ModuleNotFoundError", "No module named 'torch.distributed'; 'torch' is not a package")
     (finding,) = found("C01", crashed(exit_of(1, error=error)))

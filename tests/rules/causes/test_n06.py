@@ -21,6 +21,14 @@ def test_a_regular_expression_that_explodes(found, case, look):
     assert "its Python does not answer: C code keeps the interpreter's lock" in finding.saw
 
 
+def test_a_rank_with_a_gpu_may_wait_for_a_kernel(found, case, look):
+    (finding,) = found("N06", case(looks=[look(1, cpu_fraction=0.99, gpus=(0,))]))
+    assert "it may be a kernel that does not end" in finding.saw[-1]
+    assert "CUDA_LAUNCH_BLOCKING=1" in finding.next[1]
+    (without,) = found("N06", case(looks=[look(1, cpu_fraction=0.99, gpus=())]))
+    assert "kernel that" not in " ".join(without.saw) and "CUDA" not in " ".join(without.next)
+
+
 def test_on_a_full_machine_standing_in_line_is_enough(found, case, look):
     assert found("N06", case(looks=[look(1, cpu_fraction=0.1, state="R")]))
 

@@ -12,6 +12,7 @@ import types
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import patient
 
 from paceline.worker.resume.liveness import live_names
 
@@ -155,7 +156,7 @@ def test_a_long_function_takes_little_time():
     code = space["main"].__code__
     began = time.process_time()
     assert live_names(code, 100) is not None
-    assert time.process_time() - began < 0.5
+    assert time.process_time() - began < patient(0.5)
     began = time.process_time()
     for _ in range(1000):
         live_names(code, 100)

@@ -225,6 +225,32 @@ def test_slots_and_subclasses_of_containers():
     assert (found["s"].left, found["s"].right, list(found["h"]), found["h"].best) == (1, [2], [4], 4)
 
 
+class Lazy(dict):
+    def items(self):
+        raise ValueError("it would import everything")
+
+
+class LazyInOrder(collections.OrderedDict):
+    items = __iter__ = Lazy.items
+
+
+class LazyList(list):
+    __iter__ = Lazy.items
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        (Lazy(a=1), Lazy(b=2)),
+        (LazyInOrder([("b", 1), ("a", 2)]), LazyInOrder([("a", 2)])),
+        (LazyList([1, 2]), LazyList([3])),
+    ],
+    ids=["dict", "ordered", "list"],
+)
+def test_a_container_whose_own_methods_do_more_is_read_by_those_of_python(then, now):
+    assert put_back(kept({"x": then}), {"x": now})["x"] == then
+
+
 def test_a_class_keeps_its_counters():
     saved = kept({"Meter": Meter})
     Meter.seen = 5

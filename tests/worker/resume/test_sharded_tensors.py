@@ -6,6 +6,8 @@ import textwrap
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 PROGRAM = """
     import marshal, torch, torch.distributed as dist
     from torch import nn

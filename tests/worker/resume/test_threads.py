@@ -4,6 +4,10 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
+pytestmark = pytest.mark.process
+
 
 def test_a_thread_that_trains_is_refused_and_goes_on():
     script = """

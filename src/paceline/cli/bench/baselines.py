@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from paceline.cli.picture_file import write_picture
 from paceline.cli.values import fail_on
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.planner.nccl_tests import BenchRow, BenchWorld, Table, own_timing, size_text
@@ -153,13 +154,14 @@ def conclude(
     judged: Sequence[JudgedResult],
     facts: dict[str, Any],
     show: Callable[[list[str]], None],
+    picture: Callable[[], str],
     *,
     found: Collection[str] = (),
 ) -> int:
     """Keep the results, print the answer in each requested form, choose the exit code.
 
-    `facts`: the content of --json without the comparisons; `show`: prints the text, and gets the lines about baselines; `found`: which of
-    "wrong" and "slow" apply.
+    `facts`: the content of --json without the comparisons; `show`: prints the text, and gets the lines about baselines; `picture`: the
+    content of --svg; `found`: which of "wrong" and "slow" apply.
 
     Raises:  UsageError U22: a file could not be written; NotEnoughEvidence X06: --fail-on worse without anything to compare with
     """
@@ -177,6 +179,8 @@ def conclude(
             for line in comparison_lines(one.result.name, one.comparison, confirmed=one.confirmed)
         ]
         show([*said, *kept])
+    if args.svg:
+        write_picture(args.svg, picture(), as_json=args.json)
     worse = {"worse"} if any(one.worse for one in judged) else set()
     if fail_conditions(args) & {*found, *worse}:
         return 1

@@ -9,6 +9,7 @@ from typing import Any
 from paceline.cli.job.option_tables import OURS, TORCHRUN
 from paceline.cli.option import HELP, MODULE, Option, Verb, section
 from paceline.cli.parsing import VerbParser, called, spelled
+from paceline.cli.picture_file import SVG
 from paceline.errors import UsageError
 from paceline.planner.nccl_tests import FACTORS, OPERATIONS, TYPES
 from paceline.spelling import nearest
@@ -91,6 +92,7 @@ SCRIPT = section(
 RESULTS = section(
     "results",
     Option("output-file", "Write what --json prints to this file as well.", "FILE", letter="J", has_underscores=True),
+    SVG,
     Option("baseline", "Compare with this result.", "FILE", default_text="the ones that are kept"),
     Option("save-baseline", "From now on compare with this result alone."),
     Option("no-baseline", "Do not compare, and do not keep the result."),

@@ -14,6 +14,8 @@ from paceline.planner.nccl_tests import AVERAGES, FACTORS, OPERATIONS, TYPES, si
 PROGRAM = "paceline.worker.bench_collectives"
 _FIRST, _LAST, _PAIRS_LAST = "8", "128M", "4M"
 _MOST_SIZES = 4096
+# worker/bench_collectives.py varies the reduction of these; nothing outside a rank imports that module.
+REDUCING = ("all_reduce", "reduce_scatter", "sendrecv")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,12 @@ class BenchQuestion:
     """Seconds per size: a size that takes longer gets fewer iterations."""
     pairs: bool
     """Whether to time a sendrecv between each two hosts, or between each two ranks of one host."""
+
+    def cell_count(self, ranks: int) -> int:
+        """How many figures are measured at most. `ranks`: of the group."""
+        operations = len(self.operations) if self.collective in REDUCING else 1
+        roots = (len(self.roots) or ranks) if self.collective == "broadcast" else 1
+        return self.cycles * len(self.types) * operations * roots * len(self.sizes)
 
     def plain(self) -> dict[str, object]:
         """The question in the form that the ranks read."""

@@ -13,6 +13,7 @@ from statistics import fmean
 from paceline.cli.bench.baselines import BenchResult, conclude, judge, network_argv
 from paceline.cli.bench.collective_run import new_folder
 from paceline.cli.bench.question import machine_name, refuse_one_rank, with_ranks
+from paceline.cli.progress import ProgressLine
 from paceline.cli.terminal import ascii_only, columns
 from paceline.cli.values import counted, duration
 from paceline.errors import NotEnoughEvidence, UsageError
@@ -22,6 +23,7 @@ from paceline.planner import strategies
 from paceline.planner.observed import WARMUP_STEPS
 from paceline.planner.strategy_times import PLAIN, StrategyTime, Try, combined, strategy_time
 from paceline.recording.evidence import evidence
+from paceline.views.bench_picture import strategies_svg
 from paceline.views.bench_step import step_json, step_text, try_line
 
 # `auto` measures before it chooses. Only the steps after the choice count.
@@ -82,7 +84,8 @@ def run_step(args: argparse.Namespace, environ: Mapping[str, str], tell: Callabl
         _follow(plan, folder, environ)
         tell("paceline  the first host has the answer")
         return 0
-    _try_all(plan, folder, environ, tell)
+    with ProgressLine("bench step", len(plan.names) * (plan.rounds or 1), "tries", shown=not args.json) as progress:
+        _try_all(plan, folder, environ, tell, progress)
     found = times_of(plan)
     result = _result(plan, found)
     judged = [one] if (one := judge(result, args)) is not None else []
@@ -92,7 +95,8 @@ def run_step(args: argparse.Namespace, environ: Mapping[str, str], tell: Callabl
         print(step_text(found, plan.program, plan.argv, baselines, width=width, ascii_only=plain), flush=True)
 
     asked = {"steps": plan.steps, "rounds": max(map(len, plan.tries.values())), "words": list(plan.argv)}
-    return conclude(args, [result], judged, step_json(found, plan.program, asked), show)
+    facts = step_json(found, plan.program, asked)
+    return conclude(args, [result], judged, facts, show, lambda: strategies_svg(found, plan.program))
 
 
 def plan_of(args: argparse.Namespace, environ: Mapping[str, str]) -> StepPlan:
@@ -171,29 +175,28 @@ def _strategies(text: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys((PLAIN, *names)))
 
 
-def _try_all(plan: StepPlan, folder: Path, environ: Mapping[str, str], tell: Callable[[str], None]) -> None:
+def _try_all(
+    plan: StepPlan, folder: Path, environ: Mapping[str, str], tell: Callable[[str], None], progress: ProgressLine
+) -> None:
     """Run the rounds, every second one in reverse order, so that a machine that becomes slower affects all strategies alike."""
     began, number, rounds = time.monotonic(), 0, plan.rounds or 1
     done = 0
     while done < rounds:
         for name in plan.names if done % 2 == 0 else plan.names[::-1]:
             if name not in plan.failures:
-                _try(plan, name, folder / f"{number}-{name.partition(':')[0]}", number, rounds, environ, tell)
+                place = folder / f"{number}-{name.partition(':')[0]}"
+                line = _try(plan, name, place, number, rounds, environ)
+                with progress.hidden():
+                    tell(f"paceline  {line}")
             number += 1
+            progress.at(number, rounds * len(plan.names))
         done += 1
         if plan.rounds is None and done == 1 and time.monotonic() - began < _SHORT_ROUND_SECONDS:
             rounds = 2
 
 
-def _try(
-    plan: StepPlan,
-    name: str,
-    folder: Path,
-    number: int,
-    rounds: int,
-    environ: Mapping[str, str],
-    tell: Callable[[str], None],
-) -> None:
+def _try(plan: StepPlan, name: str, folder: Path, number: int, rounds: int, environ: Mapping[str, str]) -> str:
+    """Run one strategy once, note what it gave, and return a line about it."""
     extra = _AUTO_STEPS if name == strategies.AUTO else 0
     asked = RunRequest(
         argv=plan.run_argv(name, number),
@@ -207,15 +210,13 @@ def _try(
         if name == PLAIN:
             raise NotEnoughEvidence("X05", failure.what, saw=failure.saw, next=failure.next) from failure
         plan.failures[name] = f"{failure.what}: {failure.saw}"
-        tell(f"paceline  {name}: {failure.what}")
-        return
+        return f"{name}: {failure.what}"
     found = evidence(next(folder.glob("r-*")))
     said, aside = what_ranks_said(found, name)
     if aside:
         # These steps used the script's own exchange, and would be counted as the strategy's.
         plan.failures[name] = aside
-        tell(f"paceline  {name}: {aside}")
-        return
+        return f"{name}: {aside}"
     tried = Try(
         strategy=name,
         run=seen.run,
@@ -224,7 +225,7 @@ def _try(
         said=said,
     )
     plan.tries.setdefault(name, []).append(tried)
-    tell(f"paceline  {try_line(tried, number + 1, rounds * len(plan.names))}")
+    return try_line(tried, number + 1, rounds * len(plan.names))
 
 
 def what_ranks_said(found: Evidence, name: str) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from paceline import __version__
 from paceline.cli.bench.baselines import BenchResult, JudgedResult, conclude, judge, question_key, results_of
 from paceline.cli.bench.collective_run import BenchOutput, measure
 from paceline.cli.bench.question import BenchQuestion
+from paceline.cli.progress import ProgressLine
 from paceline.cli.terminal import columns
 from paceline.facts import Job
 from paceline.planner.nccl_tests import Table, size_bytes, wrong_elements
@@ -18,6 +19,7 @@ from paceline.planner.regression import Figure, compare, confirmed
 from paceline.planner.slow_pairs import slow_pairs
 from paceline.views.bench import footer, header, row_line, table_json
 from paceline.views.bench_pairs import pairs_json, pairs_text
+from paceline.views.bench_picture import collective_svg, pairs_svg
 
 Tell = Callable[[str], None]
 _ELSEWHERE = "paceline  rank 0 is on another host, which has the answer"
@@ -28,7 +30,10 @@ def run_collective(args: argparse.Namespace, question: BenchQuestion, argv: Sequ
 
     Raises:  as `measure` and `conclude`
     """
-    found = measure(question, argv, os.environ, on_answer=_printer(args, question), tell=tell)
+    with ProgressLine(f"bench {question.collective}", unit="cells", shown=not args.json) as progress:
+        found = measure(
+            question, argv, os.environ, on_answer=_printer(args, question, progress), tell=_beside(progress, tell)
+        )
     if found.world is None:
         tell(_ELSEWHERE)
         return 0
@@ -40,7 +45,10 @@ def run_collective(args: argparse.Namespace, question: BenchQuestion, argv: Sequ
     judged = [one for result in results if (one := judge(result, args)) is not None]
     if job.max_hosts == 1 or _starts_all_hosts(argv):
         judged = [_confirmed(args, question, argv, one, tell) for one in judged]
-    return conclude(args, results, judged, table_json(table), _say_baselines, found={"wrong"} if wrong else ())
+    failed = {"wrong"} if wrong else ()
+    return conclude(
+        args, results, judged, table_json(table), _say_baselines, lambda: collective_svg(table), found=failed
+    )
 
 
 def run_pairs(args: argparse.Namespace, question: BenchQuestion, argv: Sequence[str], tell: Tell) -> int:
@@ -48,7 +56,12 @@ def run_pairs(args: argparse.Namespace, question: BenchQuestion, argv: Sequence[
 
     Raises:  as `measure` and `conclude`
     """
-    found = measure(question, argv, os.environ, tell=tell)
+    with ProgressLine("bench pairs", unit="pairs", shown=not args.json) as progress:
+
+        def count(kind: str, found: BenchOutput) -> None:
+            progress.at(len(found.pairs), _pair_count(found))
+
+        found = measure(question, argv, os.environ, on_answer=count, tell=_beside(progress, tell))
     if found.world is None:
         tell(_ELSEWHERE)
         return 0
@@ -64,19 +77,42 @@ def run_pairs(args: argparse.Namespace, question: BenchQuestion, argv: Sequence[
         _say_baselines(baselines)
 
     facts = pairs_json(pairs, slow, world, question.plain())
-    return conclude(args, [result], judged, facts, show, found={"slow"} if slow else ())
+    failed = {"slow"} if slow else ()
+    return conclude(args, [result], judged, facts, show, lambda: pairs_svg(pairs, slow), found=failed)
 
 
-def _printer(args: argparse.Namespace, question: BenchQuestion) -> Callable[[str, BenchOutput], None]:
+def _printer(
+    args: argparse.Namespace, question: BenchQuestion, progress: ProgressLine
+) -> Callable[[str, BenchOutput], None]:
     def show(kind: str, found: BenchOutput) -> None:
         if args.json or found.world is None:
             return
-        if kind == "world":
-            print(header(question.collective, found.world, question.plain(), __version__), flush=True)
-        if kind == "row":
-            print(row_line(found.rows[-1], question.collective, found.world.size), flush=True)
+        progress.at(len(found.rows) + len(found.left), question.cell_count(found.world.size))
+        with progress.hidden():
+            if kind == "world":
+                print(header(question.collective, found.world, question.plain(), __version__), flush=True)
+            if kind == "row":
+                print(row_line(found.rows[-1], question.collective, found.world.size), flush=True)
 
     return show
+
+
+def _beside(progress: ProgressLine, tell: Tell) -> Tell:
+    """`tell`, for lines that may come while the line of the progress is on the terminal."""
+
+    def told(line: str) -> None:
+        with progress.hidden():
+            tell(line)
+
+    return told
+
+
+def _pair_count(found: BenchOutput) -> int | None:
+    """How many pairs there are: those of hosts, or of the ranks of one host."""
+    if found.world is None:
+        return None
+    ends = len(found.world.hosts) if len(found.world.hosts) > 1 else found.world.size
+    return ends * (ends - 1) // 2
 
 
 def _table(question: BenchQuestion, found: BenchOutput, args: argparse.Namespace) -> Table:
@@ -108,7 +144,13 @@ def _confirmed(
         roots=(key["root"],) if key["root"] >= 0 else question.roots,
         cycles=1,
     )
-    (second, *_) = results_of(_table(narrow, measure(narrow, argv, os.environ), args), argv)
+    with ProgressLine("measuring again", unit="cells", shown=not args.json) as progress:
+
+        def count(kind: str, found: BenchOutput) -> None:
+            progress.at(len(found.rows), len(labels))
+
+        found = measure(narrow, argv, os.environ, on_answer=count)
+    (second, *_) = results_of(_table(narrow, found, args), argv)
     again = compare(second.points, first.past)
     return replace(first, comparison=confirmed(first.comparison, again), confirmed=True)
 

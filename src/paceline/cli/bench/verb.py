@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from paceline.cli.bench.options import STEP, parse_argv
 from paceline.cli.bench.options import VERB as VERB
+from paceline.cli.picture_file import refuse_impossible
 
 if TYPE_CHECKING:
     from paceline.cli.bench.question import BenchQuestion
@@ -34,6 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from paceline.cli.bench.baselines import fail_conditions, read_baseline
 
     fail_conditions(args)
+    refuse_impossible(args.svg)
     if args.baseline:
         read_baseline(Path(args.baseline))
     if args.what == STEP:

@@ -1,6 +1,7 @@
 """Makes a job file of the arguments of `paceline run`. It only reads files that contain values of the command line, and writes nothing."""
 
 import argparse
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,8 +19,10 @@ from paceline.job_file import JobFile, read_job_file
 from paceline.planner import strategies
 from paceline.probes.environment import without_secrets
 from paceline.probes.ports import is_local_address
+from paceline.recording.plain_files import open_plain
 from paceline.storage.urls import shown_argv
 
+_MOST_PLAN_BYTES = 4 << 20
 _STATIC_JOIN_SECONDS = "900"
 _C10D_JOIN_SECONDS = "600"
 MEETING = (
@@ -27,7 +30,18 @@ MEETING = (
     "local_addr", "store_port", "local_hosts",
 )  # fmt: skip
 """Options that set how hosts meet."""
-_OF_THE_FILE = ("run_id", "run_dir", "run_dir_mode", "token_file", "no_token", "progress", "color", "json", "json_file")
+_OF_THE_FILE = (
+    "run_id",
+    "run_dir",
+    "run_dir_mode",
+    "token_file",
+    "no_token",
+    "progress",
+    "color",
+    "json",
+    "json_file",
+    "plan",
+)
 BESIDE_JOB = frozenset({
     "job", *MEETING, *_OF_THE_FILE, "base_dir", "opt_ml",
     "link_rate", "link_delay", "link_loss", "zones", "zone_delay", "host_cpus", "host_memory",
@@ -87,6 +101,7 @@ def job_file_of(
         color=args.color,
         json=args.json,
         json_file=answer_file(args.json_file),
+        plan=_plan(args.plan),
         command=command,
     )
 
@@ -118,6 +133,8 @@ def _with_this_host(file: JobFile, args: argparse.Namespace, is_local: Callable[
         values.run_id(args.run_id)
     if "run_dir_mode" in given:
         given["run_dir_mode"] = values.directory_mode(args.run_dir_mode)
+    if "plan" in given:
+        given["plan"] = _plan(args.plan)
     return replace(file, job=job, **given)
 
 
@@ -130,6 +147,33 @@ def _kept_of_the_meeting(job: Job, said: set[str]) -> dict[str, Any]:
     }
     left = (name for option, names in by_option.items() if option not in said for name in names)
     return {name: getattr(job, name) for name in left}
+
+
+def _plan(path: str | None) -> dict[str, Any] | None:
+    """The plan in the file of --plan; None: there is no such option.
+
+    Raises:  UsageError U03: the file cannot be read, or is no plan
+    """
+    if path is None:
+        return None
+    try:
+        with open_plain(Path(path)) as file:
+            plan = json.loads(file.read(_MOST_PLAN_BYTES))
+        schema = plan.get("schema") if isinstance(plan, dict) else None
+        saw = "no object of JSON" if not isinstance(plan, dict) else f"its schema is {schema}"
+    except OSError as error:
+        plan, schema, saw = None, None, str(error.strerror)
+    except (ValueError, RecursionError):
+        plan, schema, saw = None, None, "no JSON"
+    if not isinstance(schema, str) or not schema.startswith("paceline.plan/"):
+        raise UsageError(
+            "U03",
+            f"--plan {path} is no plan of paceline",
+            saw=saw,
+            next=f"paceline plan --json train.py > {path}",
+        )
+    found: dict[str, Any] = plan
+    return found
 
 
 def default_name(args: argparse.Namespace) -> str:
@@ -410,9 +454,15 @@ def _gradients(args: argparse.Namespace) -> str | None:
 
 def _tf_config(args: argparse.Namespace) -> str | None:
     form: str | None = args.tf_config
-    if form is not None and args.nproc_per_node != "1":
+    if form == "parameter_server" and args.nproc_per_node != "1":
         raise values.bad_value(
-            "--nproc-per-node", args.nproc_per_node, "1: --tf-config speaks of one process per host", "1"
+            "--nproc-per-node", args.nproc_per_node, "1: parameter_server has one process per host", "1"
+        )
+    if form is not None and args.gradients is not None:
+        raise _disagree(
+            "--gradients exchanges gradients of torch, and --tf-config is for TensorFlow, which exchanges its own",
+            f"--gradients {args.gradients} --tf-config {form}",
+            f"paceline run --tf-config {form} ...",
         )
     return form
 

@@ -150,6 +150,12 @@ OURS = section(
         more="See [recording.md](recording.md#who-may-read-it).",
     ),
     _ours(
+        "plan",
+        "What `paceline plan --json` said of this job; it is kept with the recording.",
+        "FILE",
+        more="The file becomes `plan.json` in the [recording](recording.md).",
+    ),
+    _ours(
         "hosts",
         "Run on these hosts, reached by ssh; the code is shipped there.",
         "HOST,...",
@@ -215,9 +221,10 @@ OURS = section(
     _ours("stop-grace", "Time between SIGTERM and SIGKILL at the limit or a stop.", "DURATION", default="120"),
     _ours(
         "tf-config",
-        "Give the one process of each host TF_CONFIG, in the form of this strategy.",
+        "Give each rank TF_CONFIG, in the form of this strategy of TensorFlow. The user's own TF_CONFIG wins.",
         choices=("multi_worker_mirrored", "parameter_server"),
-        more="Ports are 8890 for the first form, 2222 and 2223 for the second.",
+        more="Ports are 8890 and the following for the first form, 2222 and 2223 for the second; others where these are in use. "
+        "With parameter_server each host of several has a parameter server beside its rank.",
     ),
     _ours("store-port", "Port of the ranks' store.", "PORT", default_text="a free one, new for each attempt", kind=int),
     _ours(
@@ -260,6 +267,11 @@ OURS = section(
     _ours("opt-ml", "Use the real /opt/ml. With --local-hosts each host has an /opt/ml of its own, which is its tree."),
     _ours("install-requirements", "Install requirements.txt beside the script, once per host."),
     _ours("no-check", "Do not look at the script before the ranks start.", more="See [checks.md](checks.md)."),
+    _ours(
+        "web",
+        "Serve the page of the run for a browser, in a process of its own, and print its address.",
+        more="See [the live page](howto/web.md).",
+    ),
     _ours(
         "progress",
         "Status line: repainted on a terminal, one line per 30 s elsewhere.",

@@ -23,7 +23,7 @@ OF_THE_ENGINE = (
     "token_file", "no_token", "base_dir", "opt_ml",
 )  # fmt: skip
 # Options of `paceline run` that say nothing about a job that an engine runs.
-OF_RUN_ALONE = ("job", "json_file", "no_check")
+OF_RUN_ALONE = ("job", "json_file", "no_check", "web")
 
 
 def key_and_value(text: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from paceline.cli.option import EVERY_VERB, HELP, MODULE, Option, Verb, section
 from paceline.cli.parsing import VerbParser, parted, split_at_script
+from paceline.cli.picture_file import SVG
 from paceline.errors import UsageError
 
 OPTIONS = (
@@ -117,6 +118,7 @@ OPTIONS = (
         "the answer",
         Option("explain", "Show every formula with its numbers and sources."),
         Option("all", "Show every row, not only the best 20."),
+        SVG,
         Option("against", "Compare the plan with a recorded run, term by term.", "RUN"),
         Option(
             "fail-on",

@@ -5,8 +5,11 @@ import json
 import sys
 from collections.abc import Sequence
 
+from paceline.cli.picture_file import refuse_impossible, write_picture
 from paceline.cli.plan.options import VERB, parse_plan
+from paceline.cli.progress import ProgressLine
 from paceline.cli.values import fail_on
+from paceline.errors import UsageError
 from paceline.planner.evaluate import Plan
 
 __all__ = ["VERB", "parse", "run"]
@@ -20,7 +23,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def run(args: argparse.Namespace) -> int:
     wanted = fail_on(args.fail_on, _FAIL_ON)
+    refuse_impossible(args.svg)
     if args.against:
+        _refuse_picture(args)
         from paceline.cli.plan.against import hold_against
 
         plan = hold_against(args)
@@ -28,9 +33,25 @@ def run(args: argparse.Namespace) -> int:
         from paceline.cli.plan.question import question_of
         from paceline.planner.evaluate import evaluate
 
-        plan = evaluate(question_of(args))
+        question = question_of(args)
+        with ProgressLine("judging machines", unit="rows", shown=not args.json) as progress:
+            plan = evaluate(question, progress.at)
         _show(plan, args)
+        if args.svg:
+            from paceline.views.plan_picture import plan_svg
+
+            write_picture(args.svg, plan_svg(plan), as_json=args.json)
     return 1 if wanted & _found(plan) else 0
+
+
+def _refuse_picture(args: argparse.Namespace) -> None:
+    if args.svg:
+        raise UsageError(
+            "U03",
+            "--svg draws a plan, and --against asks for a comparison",
+            saw=f"--against {args.against} --svg {args.svg}",
+            next="leave --svg out",
+        )
 
 
 def _show(plan: Plan, args: argparse.Namespace) -> None:

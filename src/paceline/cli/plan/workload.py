@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paceline.cli.plan.options import words_of_ours
+from paceline.cli.progress import ProgressLine
 from paceline.cli.values import above_zero, counted, duration, scaled_count
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
@@ -86,14 +87,15 @@ def _traced(args: argparse.Namespace, device_count: int) -> Workload:
 
     device = "cpu" if getattr(args, "for") == "ddp-cpu" else "cuda"
     try:
-        return trace(
-            program,
-            python=sys.executable,
-            model=args.model or "",
-            device=device,
-            device_count=device_count,
-            timeout_seconds=timeout,
-        )
+        with ProgressLine(f"running {args.model or args.script} up to its first optimizer step", shown=not args.json):
+            return trace(
+                program,
+                python=sys.executable,
+                model=args.model or "",
+                device=device,
+                device_count=device_count,
+                timeout_seconds=timeout,
+            )
     except UsageError as failed:
         ours, others = words_of_ours(args.script_args)
         # If the script mentions none of them, they are not the cause of the error.

@@ -37,6 +37,7 @@ SAME = {
     "wall_seconds": "Time from the start of the run to its end, or to now.",
     "step": "Newest step of the rank that is furthest behind.",
     "step_seconds": "Duration of one step.",
+    "samples_per_second": "Samples of all ranks in a second, if batches are full; null where other loaders than that of steps are read.",
     "ranks_here": "Number of ranks that have arrived; null once the run is over.",
     "ranks_wanted": "Number of ranks that the job needs.",
     "spread": "The slowest rank's own time of a step over the median rank's.",
@@ -413,6 +414,28 @@ how_to_inject_it          Section, of causes.
 """,
     ),
     Schema(
+        name="paceline.environment/1",
+        where="`hosts/HOST/environment.json` of a recording",
+        page="recording.md#environmentjson",
+        keys="""
+host
+python             Version of the ranks' Python.
+torch              Version of torch; null: it is not installed.
+cuda               Version of CUDA that torch was built for.
+driver             Version of the NVIDIA driver.
+commit             The commit that is checked out where the script is; null: git does not know.
+dirty              Paths that differ from it, at most 50.
+dirty_count        Number of all such paths.
+instance_type      Type of the rented machine; null: nobody here says it.
+instance_from      Who says it.
+region             AWS_REGION.
+usd_per_hour       Price of the type in the catalogue.
+price_from         Source of the price.
+variables          Variables that affect a job; a value that may be a secret is ***.
+variables.{name}   Value of one.
+""",
+    ),
+    Schema(
         name="paceline.fetched/2",
         where="`sagemaker.json` in the recording of a job on SageMaker, once it was copied from there",
         keys="""
@@ -486,6 +509,52 @@ directory     The directory where jobs are kept.
 credentials   File with the key that signs requests; null: no key is needed.
 s3_endpoint   The S3 server; null: AWS's own.
 opt_ml        Whether jobs see /opt/ml of their own.
+""",
+    ),
+    Schema(
+        name="paceline.web/1",
+        where="`paceline web --json`, once it listens",
+        page="howto/web.md",
+        keys="""
+url                                The address, with the token.
+ssh                                The command that makes the address reachable from another machine.
+run_id                             Id of the run that the command line names; null: none.
+pid                                Process id of the server.
+""",
+    ),
+    Schema(
+        name="paceline.since/1",
+        where="`api/runs`, `api/compare` and `api/run/ID/since` of `paceline web`",
+        page="howto/web.md",
+        keys="""
+cursor                             Say it as `after` the next time. If nothing changed since then, it is the only key.
+behind_seconds                     How old the page of a wide run is, which is made seldom; beside it:
+step
+last_step_seconds_ago              How long ago the newest step of a rank ended.
+title                              Title of the page.
+ended                              Whether no more will change.
+may_stop                           Whether the page may stop the run.
+note                               Why an engine could not be asked; empty: it was, or need not be.
+order                              The parts of the page, in order.
+html                               The parts that changed.
+html.*                             HTML of a part.
+model                              The keys of [paceline.page/1](#pacelinepage1) that changed.
+model.*                            One of them.
+""",
+    ),
+    Schema(
+        name="paceline.log_lines/1",
+        where="`api/run/ID/logs` of `paceline web`",
+        page="howto/web.md",
+        keys="""
+lines                              The newest lines that were asked for, the oldest first.
+lines[].rank
+lines[].host
+lines[].attempt
+lines[].stream                     `out` or `err`.
+lines[].t_ns
+lines[].text                       The line.
+left_out                           What was not read, or is not shown.
 """,
     ),
     Schema(
@@ -854,6 +923,11 @@ now.*                              See [paceline.top/2](#pacelinetop2).
 forecast                           When the job will be done; null: not known.
 forecast.*                         Fields of the event `forecast` of a [recording](recording.md).
 forecast_text                      The same as a sentence.
+told_live                          Findings of which something else was told while the run lasted.
+told_live[].code
+told_live[].ranks
+told_live[].live                   What was told first: confidence, and since which step.
+told_live[].now                    The same as the recording is judged now.
 restart_lines                      What each restart went on from, in words.
 axis                               The time of the run, in equal parts. A list of values has one for each; null: not known.
 axis.from_ns                       Its begin, Unix time in ns.
@@ -863,13 +937,41 @@ pace                               Duration of a step in each part.
 pace.mean_seconds                  Mean of all ranks.
 pace.longest_seconds               The longest of any rank.
 lateness                           Who keeps the others waiting.
-lateness.rows                      The ranks of the newest attempt; of many ranks, the latest ones.
+lateness.rows                      The ranks of the newest attempt; of more than 64 ranks, the 64 latest. The map has all of them.
 lateness.rows[].rank
 lateness.rows[].host
 lateness.rows[].share              How much later than the first rank it came to the collectives, as a share of a step.
+grid                               The map: a row for each rank, a byte for each part of the time.
+grid.rows                          Every rank of the run.
+grid.rows[].rank
+grid.rows[].host                   Its host in the newest attempt.
+grid.base_seconds                  The median step.
+grid.has_lateness                  Whether it is known how late the ranks came.
+grid.planes                        What the map can show: `late`, `step` (the mean step), `slowest`.
+grid.planes.*                      One of these.
+grid.planes.*.encoding             `u8-share`: 1 to 253 are 0 to 100 %; `u8-log2-3`: 1 to 64 are 1/8 to 8 times `base_seconds`.
+grid.planes.*.cells64              The bytes, row by row, as base64; 0: not recorded, 254: not judged, 255: no step ended.
+marks                              What is drawn over the time.
+marks[].kind                       `standstill`, or the kind of an event.
+marks[].t_ns                       Its begin.
+marks[].until_ns                   The end of what lasts.
+marks[].ranks                      The ranks that the others waited for.
+cost                               What the hosts cost; null: no price is known.
+cost.usd_per_hour                  Price of one host for an hour.
+cost.price_from                    Where it is from.
+cost.usd_so_far                    So far, all hosts.
+cost.usd_at_end                    At the present pace; null: not known, or the run has ended.
+cost.usd_lost                      The part between attempts.
+notes                              What must be known of the recording first: that the run goes on, that a host is missing.
+notes[].kind                       `later_version`, `agent_gone`, `no_events`, `no_step`, `host_missing` or `running`.
+notes[].text                       The same in words.
 machines                           How busy each host was.
 machines[].host
 machines[].*                       As the fields of a host in `paceline top --json`, a list of values each.
+sensors_missing                    What could not be measured.
+sensors_missing[].host
+sensors_missing[].sensor           As the event `sensor_missing` has it.
+sensors_missing[].reason           Why, in words.
 stacks_text                        Where the ranks were in their code at the last snapshot; null: none was taken.
 told                               What was told while the run lasted.
 told[].t_ns
@@ -896,6 +998,7 @@ wall_seconds
 step_count
 step_seconds                   Duration of one step: the median of steady steps.
 steady_step_count              Number of these steps.
+samples_per_second
 in_steps_seconds               Time of all steps: the four below together.
 compute_seconds                In steps: computation.
 loading_seconds                In steps: waiting for data.
@@ -942,6 +1045,7 @@ reason
 wall_seconds
 step
 step_seconds
+samples_per_second
 ranks_here
 ranks_wanted
 spread

@@ -89,7 +89,10 @@ def _code(text: str) -> str:
 
 
 def _paragraphs(text: str) -> str:
+    """Prose in lines of one width; code and tables as they are."""
     return "\n\n".join(
-        part if part.startswith("```") else textwrap.fill(part, _WIDTH, break_long_words=False, break_on_hyphens=False)
+        part
+        if part.startswith(("```", "|"))
+        else textwrap.fill(part, _WIDTH, break_long_words=False, break_on_hyphens=False)
         for part in text.split("\n\n")
     )

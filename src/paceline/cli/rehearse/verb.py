@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from paceline.cli.option import MODULE, Option, Verb
 from paceline.cli.parsing import VerbParser
+from paceline.cli.picture_file import SVG, refuse_impossible, write_picture
 
 if TYPE_CHECKING:
     from paceline.errors import UsageError
@@ -53,6 +54,7 @@ VERB = Verb(
             more="Such as `--run-options '--hp lr=0.1 --channel train=data'`.",
         ),
         Option("out", "Write the rehearsal to this file as well.", "FILE"),
+        SVG,
         MODULE,
     ),
     script_place=1,
@@ -77,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:  UsageError P09: a size failed; the measurements before it are kept. U22: a file could not be written; the page was printed
              KeyboardInterrupt, SystemExit: the user ended it; the measurements are kept
     """
+    from paceline.cli.progress import ProgressLine
     from paceline.cli.rehearse.options import wanted_of
     from paceline.cli.run import verb as run
     from paceline.errors import UsageError
@@ -84,13 +87,22 @@ def run(args: argparse.Namespace) -> int:
     from paceline.measure.rehearsal_file import FILE, new_folder, rehearsals_root
 
     wanted = wanted_of(args)
-    rehearser = Rehearser(wanted, os.environ, tell=_tell)
+    refuse_impossible(args.svg)
+    progress = ProgressLine("rehearsing", len(wanted.sizes), "sizes", shown=not args.json)
+
+    def tell(line: str) -> None:
+        progress.add()
+        with progress.hidden():
+            _tell(line)
+
+    rehearser = Rehearser(wanted, os.environ, tell=tell)
     rehearser.refuse(lambda argv: run.would_run(argv, os.environ))
     folder = new_folder(rehearsals_root())
     path = folder / FILE
     paths = (path, *((Path(args.out),) if args.out else ()))
     try:
-        rehearsal = rehearser.rehearse(folder)
+        with progress:
+            rehearsal = rehearser.rehearse(folder)
     except UsageError as failure:
         kept = _kept(rehearser.so_far(folder), paths)
         raise UsageError(failure.code, failure.what, saw=failure.saw + kept, next=failure.next) from failure
@@ -134,10 +146,14 @@ def _tell(text: str) -> None:
 def _show(rehearsal: "Rehearsal", shapes: Sequence[tuple[int, int]], path: Path, args: argparse.Namespace) -> None:
     from paceline.cli.terminal import ascii_only, columns
     from paceline.planner.rehearsal import predict
+    from paceline.views.rehearsal_picture import rehearsal_svg
     from paceline.views.rehearse import rehearsal_json, rehearsal_text
 
     predicted: tuple[Prediction, ...] = predict(rehearsal, shapes)
     if args.json:
         print(json.dumps(rehearsal_json(rehearsal, predicted, str(path))))
-        return
-    print(rehearsal_text(rehearsal, predicted, str(path), width=columns(sys.stdout), ascii_only=ascii_only(sys.stdout)))
+    else:
+        width, plain = columns(sys.stdout), ascii_only(sys.stdout)
+        print(rehearsal_text(rehearsal, predicted, str(path), width=width, ascii_only=plain))
+    if args.svg:
+        write_picture(args.svg, rehearsal_svg(rehearsal, predicted), as_json=args.json)

@@ -11,15 +11,17 @@ from paceline.cli.job.json_file import answer_file, write_answer
 from paceline.cli.job.options import VERB
 from paceline.cli.job.submission import key_and_value, submission_of
 from paceline.cli.parsing import parted, split_at_script
+from paceline.cli.progress import ProgressLine
 from paceline.errors import PacelineError, UsageError
 from paceline.launch.engines import jobs
 from paceline.launch.engines.base import load
 from paceline.launch.engines.detached import KEEPER_LOG, DetachedEngine, say_end
 from paceline.launch.engines.package import package
-from paceline.launch.engines.submission import Submission
+from paceline.launch.engines.submission import Package, Submission
 from paceline.process_identity import start_ticks
 from paceline.recording.evidence import evidence
 from paceline.recording.runs import new_run_id, newest_try
+from paceline.views.progress import BYTES
 
 _ONLY_HERE = ("hosts", "option", "env", "json-file")
 # Options that would set in another way how the hosts meet.
@@ -53,7 +55,7 @@ def run_on_hosts(args: argparse.Namespace) -> int:
     engine.plan(job)
     run_dir = jobs.make_run_dir(root, job.run_id, job.file.run_dir_mode)
     try:
-        job = replace(job, package=package(directory, run_dir / jobs.CODE_FILE))
+        job = replace(job, package=_packed(directory, run_dir, args))
         code = _hold(engine, job, run_dir)
     except PacelineError as error:
         if (run_dir / "run.json").exists():
@@ -65,6 +67,11 @@ def run_on_hosts(args: argparse.Namespace) -> int:
     if answer is not None:
         write_answer(answer, evidence(newest_try(run_dir)))
     return code
+
+
+def _packed(directory: Path, run_dir: Path, args: argparse.Namespace) -> Package:
+    with ProgressLine("packing the code", unit=BYTES, shown=args.progress != "off") as progress:
+        return package(directory, run_dir / jobs.CODE_FILE, packed=progress.at)
 
 
 def _hold(engine: DetachedEngine, job: Submission, run_dir: Path) -> int:

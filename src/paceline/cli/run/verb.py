@@ -39,6 +39,13 @@ def run(args: argparse.Namespace) -> int:
     from paceline.launch.prepare import prepare
 
     network = network_of(args)
+    if args.web and (args.hosts is not None or args.local_hosts is not None):
+        raise UsageError(
+            "U05",
+            "--web is for a job that this process runs itself",
+            saw=f"{'--hosts' if args.hosts is not None else '--local-hosts'} is given, and the first host is another one",
+            next="leave --web out, and in another terminal: paceline web",
+        )
     if args.hosts is not None:
         from paceline.cli.run.on_hosts import run_on_hosts
 
@@ -54,6 +61,12 @@ def run(args: argparse.Namespace) -> int:
             from paceline.emulate.local_hosts import run_local_hosts
 
             return run_local_hosts(args.local_hosts, file, environ=os.environ, network=network)
+        if args.web and job.is_first:
+            from paceline.cli.web import start_beside
+            from paceline.recording.runs import new_run_id
+
+            config = replace(config, run_id=config.run_id or new_run_id())
+            start_beside(config.runs_root / str(config.run_id))
         return run_here(job, config, file)
 
 

@@ -17,7 +17,9 @@ from ..topology import Topology
 from ..transports.base import Transport
 from ..transports.gloo import OverGloo, hang_up
 from ..transports.hierarchical import TwoLevels
-from ..transports.shared_memory.transport import PeerLate, PeerLost, SharedMemory, SharedMemoryUnavailable
+from ..transports.peers import PeerLate, PeerLost
+from ..transports.shared_memory.connect import SharedMemoryUnavailable
+from ..transports.shared_memory.transport import SharedMemory
 from .failures import Failures
 from .observed_work import Watch
 from .work import AsyncWork

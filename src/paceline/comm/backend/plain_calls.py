@@ -17,7 +17,7 @@ from .cuda import Devices
 from .failures import Failures
 from .large_exchanges import LargeExchanges
 from .observed_work import Watch
-from .work import PostprocessedWork
+from .work import PostprocessedWork, StreamWork
 
 _COALESCED = {
     "all_gather": ("all_gather_single_coalesced", "allgather_into_tensor_coalesced", "_allgather_base"),
@@ -50,7 +50,8 @@ class PlainCalls(_ProcessGroup):  # type: ignore[misc]
             self._refuse(told or op)
         number = self._watch.enqueued(told or op, tensor)
         try:
-            work: Work = getattr(self.gloo if tensor.is_cpu else self._backend_of(tensor), op)(*arguments)
+            backend = self.gloo if tensor.is_cpu else self._backend_of(tensor)
+            work: Work = getattr(backend, op)(*arguments) or StreamWork()
             if getattr(arguments[-1], "asyncOp", True):
                 return self._watch.follow(work, number)
             work.wait()
@@ -65,7 +66,7 @@ class PlainCalls(_ProcessGroup):  # type: ignore[misc]
         return work
 
     def _one_by_one(self, backend: Any, single: str, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
-        works = [getattr(backend, single)(*pair, opts) for pair in zip(outputs, inputs, strict=True)]
+        works = [getattr(backend, single)(*pair, opts) or StreamWork() for pair in zip(outputs, inputs, strict=True)]
         return PostprocessedWork(works[-1], lambda: [work.wait() for work in works[:-1]], outputs)
 
     def _refuse(self, op: str) -> None:

@@ -181,6 +181,33 @@ class PostprocessedWork(Work):
 
 
 @uncompiled
+class StreamWork(Work):
+    """An exchange whose caller waits at once, and for which NCCL gives no Work: it is in the caller's stream.
+
+    Source:  torch 2.11, ProcessGroupNCCL.cpp: without asyncOp, collectives return nullptr
+    """
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """At once: what the caller does next with the tensors is in the same stream."""
+        return True
+
+    def is_completed(self) -> bool:
+        """True."""
+        return True
+
+    def is_success(self) -> bool:
+        """True."""
+        return True
+
+    def exception(self) -> BaseException | None:
+        """None."""
+        return None
+
+    def synchronize(self) -> None:
+        """Nothing: the stream keeps the order."""
+
+
+@uncompiled
 class P2PWork(Work):
     """A send or receive of gloo. Its end is known only once a caller has waited for it; then `ended` is called."""
 

@@ -19,14 +19,6 @@ ELEMENTWISE: dict[str, Callable[..., torch.Tensor]] = {
 """What each op of a transport does to two tensors; an average is a sum that the end divides."""
 
 
-class PeerLost(RuntimeError):
-    """A rank has ended in the middle of an exchange. `rank`: its number in the script; None if it is not known."""
-
-    def __init__(self, rank: int | None, text: str) -> None:
-        super().__init__(text)
-        self.rank = rank
-
-
 class Transport(Protocol):
     """Collectives over contiguous CPU tensors that block the calling thread; every rank calls the same ones in the same order.
 

@@ -17,8 +17,9 @@ import torch.distributed as dist
 
 from ..store_connection import OwnConnection
 from ..topology import Topology, find_topology
-from .base import PeerLost, Transport
+from .base import Transport
 from .gloo import KINDS, OverGloo, gloo_words
+from .peers import PeerLost
 from .preposted_receives import PrepostedReceives
 
 DEFAULT_TIMEOUT = timedelta(minutes=30)
@@ -130,7 +131,8 @@ def _open_host(
     own = dist.PrefixStore(f"host{topology.host}", store)
     if share_memory:
         # Loaded here: it needs Linux, a communicator does not.
-        from .shared_memory.transport import SharedMemory, SharedMemoryUnavailable
+        from .shared_memory.connect import SharedMemoryUnavailable
+        from .shared_memory.transport import SharedMemory
 
         try:
             numbers = [names[rank] for rank in mine]

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from .base import PeerLost
 from .gloo import gloo_words
+from .peers import PeerLost
 
 _TAGS_PER_KIND = 1 << 20
 # Boxes grow in whole steps of this, so that a bucket which grows by one tensor does not need a new one each time.

@@ -12,6 +12,8 @@ _SYMPTOM = re.compile(
     r"remote (?:process|worker)|NCCL communicator was aborted|failed to recv, got 0 bytes|"
     r"timed out waiting \d+ ?ms for (?:recv|send) operation|application timeout caused pair closure|"
     r"watchdog caught collective operation timeout|nccl ?remote ?error|"
+    # Of TensorFlow and of JAX: the same whatever became of the other rank.
+    r"collective ops is aborted by|\bsocket closed\b|stopped sending heartbeats|gloo all-?reduce failed|"
     # Texts of comm; a test compares them with these.
     r"(?:ended|is gone) in the middle of an exchange|its own output, or [\w ]+, says why|, gave up an exchange: |"
     r"failed: rank \d+ on \S+ says: |did not come to an exchange within|did not take part in an exchange for|"
@@ -21,11 +23,19 @@ _SYMPTOM = re.compile(
     re.IGNORECASE,
 )
 
+_TITLE_OF_TENSORFLOW = "Graph execution error:"
+
 # gloo ends the process that receives more than it asked for. The wrong call may be that of another process.
 _GLOO_SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\.\s*(\d+)\s+vs\s+(\d+)")
 
 # What torch raises in a rank whose loader worker is gone: as it waits for a batch, or at the signal SIGCHLD.
 _LOST_WORKER = re.compile(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:exited unexpectedly|is killed by signal)")
+
+# With this code TensorFlow's PreemptionCheckpointHandler ends a process, unless the script gives it another.
+# Source: tensorflow 2.21 tensorflow/python/distribute/failure_handling/failure_handling.py, `_RESTARTABLE_EXIT_CODE`
+SAVED_AND_LEFT_CODE = 42
+# The note of such an end after a stop.
+SAVED_AND_LEFT = "saved and left by TensorFlow's PreemptionCheckpointHandler"
 
 # An agent on a busy host sees late that a rank was killed, and the rank's peers note when they raise an exception for it.
 _SEEN_LATE_NS = 1_000_000_000
@@ -79,6 +89,24 @@ def is_symptom_text(text: str) -> bool:
     return bool(_SYMPTOM.search(text))
 
 
+def telling_line(text: str) -> str:
+    """The line of an exception's message that says most: mostly the first one.
+
+    TensorFlow begins with a title and a list of operations. A message that prints a long value in its first sentence ends that sentence
+    in its last line.
+
+    Source:  tensorflow 2.21 tensorflow/python/framework/errors_impl.py, "Graph execution error"
+    """
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    if lines[0] == _TITLE_OF_TENSORFLOW:
+        return next((line for line in lines[1:] if not line.startswith((" ", "\t", "Detected at node"))), lines[0])
+    if len(lines) > 1 and lines[0].endswith(("{", "[", "(")):
+        return f"{lines[0].strip()} ... {lines[-1].strip()}"
+    return lines[0].strip()
+
+
 def lost_a_loader_worker(exit: RankExit) -> bool:
     """Whether the rank ended because one of its loader workers was killed, or ended without an exception."""
     return exit.error is not None and exit.error.type == "RuntimeError" and bool(_LOST_WORKER.match(exit.error.message))
@@ -91,7 +119,9 @@ def gloo_sizes(text: str) -> tuple[int, int] | None:
 
 
 def how_it_ended(exit: RankExit) -> str:
-    """A verb phrase: "raised ValueError", "was ended by SIGKILL", "ended with code 3"."""
+    """A verb phrase: "raised ValueError", "was ended by SIGKILL", "ended with code 3", "saved and left"."""
+    if exit.note == SAVED_AND_LEFT:
+        return "saved and left"
     if exit.error is not None:
         return f"raised {exit.error.type}"
     if exit.code < 0:

@@ -139,6 +139,42 @@ class Arrivals:
         return found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateSteps:
+    """How late the ranks were in some steps."""
+
+    from_step: int
+    """The first of the steps."""
+    to_step: int
+    """The last one."""
+    late: dict[int, float]
+    """Rank -> how late it was on average, in seconds."""
+    last: dict[int, float]
+    """Rank -> fraction of the steps in which it was the last by more than noise."""
+
+
+def late_steps(lateness: Lateness, after_step: int) -> LateSteps | None:
+    """The lateness in the steps after this one; None: there are none.
+
+    Holds:   over all steps these are the means and fractions in `lateness`
+    """
+    late, last, steps = {}, {}, set()
+    for ranks in lateness.together:
+        costs = {
+            rank: [cost for step, cost in lateness.ranks[rank].by_step if step > after_step]
+            for rank in ranks
+            if rank in lateness.ranks
+        }
+        spreads = [max(column) for column in zip(*costs.values(), strict=True)]
+        if not spreads:
+            continue
+        steps |= {step for step, _ in lateness.ranks[next(iter(costs))].by_step if step > after_step}
+        for rank, own in costs.items():
+            late[rank] = fmean(own)
+            last[rank] = fmean(cost >= spread > FLOOR_SECONDS for cost, spread in zip(own, spreads, strict=True))
+    return LateSteps(from_step=min(steps), to_step=max(steps), late=late, last=last) if steps else None
+
+
 def _with_ranks(first: Lateness, other: Lateness) -> Lateness:
     """Adds ranks of a smaller group that the larger groups do not have; for the same ranks, adds what they exchange here.
 

@@ -66,6 +66,8 @@ def steady_tempo(case: Case) -> StepTiming:
         raise Unknown("how the job steps (20 steps of steady training)")
     if not is_settled(tempo):
         raise Unknown(f"{LASTS_SECONDS:.0f} s of steady steps ({tempo.window_seconds:.0f} s were seen)")
+    if tempo.ranks_left_out:
+        raise Unknown(f"how {tempo.ranks_left_out} ranks step (their step timing is not in this recording)")
     return tempo
 
 

@@ -13,7 +13,7 @@ from statistics import fmean, median
 from typing import Any
 
 from paceline.diagnosis.case import Estimate, HeldUp, RankTiming, StepTiming
-from paceline.diagnosis.slow.arrivals import Arrivals, Entry, Lateness
+from paceline.diagnosis.slow.arrivals import Arrivals, Entry, Lateness, LateSteps, late_steps
 from paceline.diagnosis.slow.host_timing import HostLines
 from paceline.diagnosis.slow.lateness import behind, held_up
 from paceline.diagnosis.slow.noise import blocks, estimate
@@ -129,6 +129,7 @@ class StepTimer:
         self._arrivals = Arrivals()
         self._began_ns = 0
         self._slow_since: dict[int, int] = {}
+        self._known_lateness: Lateness | None = None
 
     def progress(self, host: str, t_ns: int, ranks: Mapping[str, Mapping[str, Any]]) -> None:
         """Adds the totals of a host's ranks at a moment: rank -> the fields of its RankRecord."""
@@ -167,6 +168,7 @@ class StepTimer:
             return None
         step_seconds = median(rate.step_seconds for rate in rates.values())
         whole, lateness = self._lateness(start_ns)
+        self._known_lateness = whole
         slow = self._since_when(whole, step_seconds)
         late, spread = self._beyond_chance(lateness, start_ns)
         return StepTiming(
@@ -188,6 +190,10 @@ class StepTimer:
             at_ns=now_ns,
             attempt=max(self._attempt, 0),
         )
+
+    def late_after(self, step: int) -> LateSteps | None:
+        """How late the ranks were after this step, as the last `tempo` has seen it; None: no later step is known."""
+        return None if self._known_lateness is None else late_steps(self._known_lateness, step)
 
     def _window_start(self) -> int | None:
         """When the window begins: the newest moment with enough steps and seconds after it, for the rank that is furthest behind."""
@@ -423,3 +429,36 @@ def wants_look(tempo: StepTiming) -> tuple[int, ...]:
         if rank.host in crowded or (len(tempo.ranks) > 1 and waits and not late):
             of_host.setdefault(rank.host, rank.rank)
     return tuple(sorted(wanted | set(list(of_host.values())[:16])))[:20]
+
+
+# ------------------------------------------------------------------------------------------------------------- what is told
+
+_MOST_TOLD = 16
+
+
+def standing_out(tempo: StepTiming, most: int = _MOST_TOLD) -> StepTiming:
+    """The step timing with only the ranks, and the hosts, that stand out most; the others are counted.
+
+    Holds:   a rank that the others wait for is among them, if these are at most `most`
+    """
+    if len(tempo.ranks) <= most and len(tempo.hosts) <= most:
+        return tempo
+    held_up = frozenset(tempo.held_up.ranks if tempo.held_up is not None else ())
+
+    def prominence(rank: RankTiming) -> tuple[bool, bool, float, float]:
+        return (
+            rank.rank in held_up,
+            rank.slow_since_step is not None,
+            rank.late_seconds or 0.0,
+            rank.data_seconds or 0.0,
+        )
+
+    ranks = sorted(tempo.ranks, key=prominence, reverse=True)[:most]
+    theirs = {rank.host for rank in ranks}
+    hosts = sorted(tempo.hosts, key=lambda host: (host.host in theirs, host.pressure_cpu or 0.0), reverse=True)[:most]
+    return replace(
+        tempo,
+        ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)),
+        hosts=tuple(sorted(hosts, key=lambda host: host.host)),
+        ranks_left_out=len(tempo.ranks) - len(ranks),
+    )

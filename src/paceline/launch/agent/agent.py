@@ -18,9 +18,11 @@ from paceline.contract.failure import write_failure, write_success
 from paceline.contract.prepare import base_directory
 from paceline.contract.tree import Tree
 from paceline.diagnosis.crash.root_cause import lost_a_loader_worker
-from paceline.errors import PacelineError
+from paceline.errors import PacelineError, UsageError
 from paceline.facts import Job, ProgramKind, RankExit
+from paceline.launch import tf_config
 from paceline.launch.agent.data import HostData, kept_root
+from paceline.launch.agent.deaf_ranks import DeafRanks, may_save
 from paceline.launch.agent.exit_reason import Ending, ExitContext, why_ended
 from paceline.launch.agent.fork_server import (
     NOT_PYTHON,
@@ -32,7 +34,9 @@ from paceline.launch.agent.fork_server import (
 from paceline.launch.agent.job_processes import JobProcesses
 from paceline.launch.agent.opt_ml import show_at_opt_ml
 from paceline.launch.agent.output import AttemptOutput, LogTails, Pump
-from paceline.launch.agent.saved_job import command_to_go_on, facts_of, is_copied, is_directory, place_of
+from paceline.launch.agent.parameter_server import ParameterServer, start_parameter_server
+from paceline.launch.agent.run_environment import environment_document, gpus_of_ranks
+from paceline.launch.agent.saved_job import command_to_go_on, facts_of, is_container, is_copied, place_of
 from paceline.launch.agent.saver_process import COPIED_PAUSE_SECONDS, PAUSE_SECONDS, SaverAnswer, SaverOrder
 from paceline.launch.agent.scratch import Scratch
 from paceline.launch.agent.state_holder import StateHolder
@@ -56,15 +60,19 @@ from paceline.launch.job.messages import (
     ResumedMessage,
     SnapshotRequest,
     StartAttemptMessage,
+    StopMessage,
     TraceRequest,
 )
 from paceline.launch.job.outcome import MISMATCH_CODE
+from paceline.launch.ports import ReservedPorts
 from paceline.probes.cgroup import OomCounters, control_group, oom_counters
+from paceline.probes.ports import Bind, holder_of, try_bind
 from paceline.probes.sigkill_source import killed_for_memory
 from paceline.recording.layout import RunDirectory
 from paceline.recording.plain_files import read_plain
 from paceline.recording.ring import RingHeader
 from paceline.recording.state_buffer import STEPS_WITHOUT_HEAD
+from paceline.recording.writer import write_json
 
 LEFTOVER_GRACE_SECONDS = 2.0
 REAP_SECONDS = 1.0
@@ -108,6 +116,8 @@ class HostAgent:
     """The tree and the variables of the SageMaker contract; None: no attempt has been prepared yet."""
     data: HostData = field(init=False)
     """This host's part in the job's data."""
+    ports: ReservedPorts = field(default_factory=lambda: ReservedPorts(()))
+    """Ports for servers of the ranks."""
     loaded: StateHolder | None = None
     """State buffers with the saved state from which the job goes on; None: the first attempt makes its own."""
     _states: StateHolder | None = None
@@ -133,6 +143,12 @@ class HostAgent:
     _oom_before: OomCounters | None = None
     _formed_at: float = 0.0
     _abandoned: bool = False
+    # Processes in which TensorFlow was told by SIGTERM that the job is stopped.
+    _told_to_save: frozenset[int] = frozenset()
+    # How the parameter server of this host ended in the attempt, before it was ended; "": it did not.
+    _server_lost: str = ""
+    # The other hosts need no server of this host any more.
+    _unneeded: asyncio.Event = field(default_factory=asyncio.Event)
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
     _going: asyncio.Event = field(default_factory=asyncio.Event)
     _reaping: asyncio.Task[None] | None = None
@@ -168,6 +184,8 @@ class HostAgent:
         self._keeps = True
         self._idle.clear()
         self._going.clear()
+        self._server_lost = ""
+        self._unneeded.set()
         self.workers = None
         self._formed_at = time.monotonic()
         self._reaping = self._reaping or self._spawn(self._reap_orphans())
@@ -201,6 +219,7 @@ class HostAgent:
             self._say_idle(self._attempt)
 
     async def _prepare_and_start(self, message: StartAttemptMessage) -> None:
+        self._check_tf_config(message)
         self._oom_before = oom_counters(control_group("memory"))
         self.prepared = prepared = await self._prepare(message)
         if message.together and not self._abandoned:
@@ -233,6 +252,34 @@ class HostAgent:
         )
         self.directory.attempt(self.identity.name, message.attempt).mkdir(parents=True, exist_ok=True)
         self._start(specs, message)
+
+    def _check_tf_config(self, message: StartAttemptMessage) -> None:
+        """Look at a TF_CONFIG that the user has set. If the job asks for one, the user's is taken, or refused.
+
+        Raises:  UsageError U57: it does not fit the job, and TensorFlow would wait or fail; U04: the port of its task is in use
+        """
+        text = self.identity.environ.get(tf_config.VARIABLE)
+        if text is None or message.attempt > 0:
+            return
+        wrong = tf_config.objection(text, message.placements, self.identity.name)
+        if wrong is not None and self.job.tf_config is not None:
+            raise wrong
+        if wrong is not None:
+            # Other frameworks do not read it, and a platform may have left it there.
+            self.event("notice", text=f"TF_CONFIG is set here and does not fit this job: {wrong.what} (U57)")
+        elif self.job.tf_config is not None:
+            self._check_own_port(tf_config.own_port(text))
+            self.event("notice", text="TF_CONFIG was set here and is taken as it is; --tf-config makes none")
+
+    def _check_own_port(self, port: int | None) -> None:
+        # TensorFlow listens on all addresses, and names neither the port nor its holder.
+        if port is not None and try_bind("0.0.0.0", port) is Bind.IN_USE:
+            raise UsageError(
+                "U04",
+                f"port {port} on {self.identity.name} is in use, and TF_CONFIG gives it to the task of this host",
+                saw=str(holder_of(port) or "who holds it was not judged: another network namespace"),
+                next="name another port in the TF_CONFIG of every host, or unset TF_CONFIG",
+            )
 
     def _state_of_rank(self, message: StartAttemptMessage) -> Callable[[int], int] | None:
         """Local rank -> descriptor of its state buffer; None: the ranks keep no state. The buffers are made for the first attempt."""
@@ -267,19 +314,36 @@ class HostAgent:
         if not _is_python(self.job) or self.job.program.kind is ProgramKind.RUN_PATH:
             return NOT_PYTHON
         # Python reads the file in it by itself, so nothing can be put into its loops.
-        return "the program is a directory; give its __main__.py" if is_directory(self.job) else ""
+        return "the program is a directory or a zip file; give its __main__.py" if is_container(self.job) else ""
 
-    def stop(self, signal_name: str, grace_seconds: float) -> None:
+    def stop(self, message: StopMessage) -> None:
         """Signal this host's ranks. If the attempt is still being prepared, abandon it."""
         self._abandoned = True
+        self._unneeded.set()
         if self._saver is not None:
             self._saver.hasten()
         if self.workers is not None:
-            self.workers.stop(signal_name, grace_seconds)
+            if message.signal == "SIGTERM" and not message.after_failure:
+                self._told_to_save |= may_save(self.workers.targets())
+            self.workers.stop(message.signal, message.grace_seconds)
+            self._spawn(self._watch_deaf_ranks(self.workers, message))
         else:
             # A pip may be installing the requirements. The preparation ends when pip ends.
             self.processes.signal(signal.SIGTERM)
             self._give_up_data()
+
+    async def _watch_deaf_ranks(self, workers: Workers, message: StopMessage) -> None:
+        rank, attempt = self._first_rank, self._attempt
+
+        def tell(text: str) -> None:
+            # With a rank, so that the same from many hosts is shown once.
+            self.event("notice", rank=rank, attempt=attempt, text=text)
+
+        deaf = DeafRanks(workers.targets, tell)
+        if message.after_failure:
+            await deaf.after_failure()
+        elif message.signal == "SIGTERM":
+            await deaf.after_stop(message.grace_seconds)
 
     def save_now(self, signal_name: str) -> None:
         """A scheduler says by a signal that the job will be ended: save the newest step at once, and train on."""
@@ -294,6 +358,7 @@ class HostAgent:
     def kill(self, *, at_once: bool = False) -> None:
         """Send SIGKILL to this host's ranks. `at_once`: their state is kept, so nothing waits for what is left of them."""
         self._abandoned, self._at_once = True, at_once
+        self._unneeded.set()
         if self.workers is not None:
             self.workers.kill()
         else:
@@ -343,6 +408,8 @@ class HostAgent:
                 write_failure(self.prepared.tree, failure)
         if self.monitor is not None:
             await self.monitor.close()
+            if not_written := self.monitor.not_written():
+                self.event("notice", text=f"{not_written} of {self.identity.name} could not be written (disk full?)")
         if lost := self.pump.lost_bytes():
             self.event("notice", text=f"{lost} bytes of logs on {self.identity.name} could not be written (disk full?)")
 
@@ -417,6 +484,8 @@ class HostAgent:
 
     def _start(self, specs: Sequence[WorkerSpec], message: StartAttemptMessage) -> None:
         assert self.workers is not None
+        self.ports.release()
+        self._start_parameter_server(specs[0], message)
         try:
             self.workers.start(specs)
         except OSError as error:
@@ -442,8 +511,11 @@ class HostAgent:
                 self.event,
                 on_pulses=lambda pulses, calls: self.uplink(HeartbeatMessage(pulses=pulses, calls=calls)),
                 tails=self.tails,
+                visible_devices=self.identity.environ.get("CUDA_VISIBLE_DEVICES"),
             )
             self.monitor.start()
+            is_first = message.placements[0].host == self.identity.name
+            self._spawn(self._record_environment(self.monitor, with_code=is_first))
         hosts_by_address = {placement.address: placement.host for placement in message.placements}
         self.monitor.begin_attempt(self._attempt, self.workers, hosts_by_address)
         if self._states is not None and message.resume_step is not None:
@@ -452,6 +524,51 @@ class HostAgent:
             self._saver_asked, self._hash_seed = True, message.hash_seed
             self._spawn(self._keep_saver(self._states))
         self._spawn(self.data.watch())
+
+    def _start_parameter_server(self, spec: WorkerSpec, message: StartAttemptMessage) -> None:
+        """Start this host's parameter server, if the job has any. Where the user has set TF_CONFIG, ranks are servers."""
+        if self.job.tf_config != tf_config.PARAMETER_SERVER or tf_config.VARIABLE in self.identity.environ:
+            return
+        config = tf_config.server_config(message.placements, self.identity.name, self.identity.addresses)
+        if config is None:
+            return
+        log = self.directory.parameter_server_log(self.identity.name, message.attempt)
+        server = start_parameter_server(self.identity.python, spec.environment, spec.working_directory, config, log)
+        self.processes.began(server.process.pid)
+        # The chief's own server ends with it.
+        if spec.rank:
+            self._unneeded.clear()
+        self._spawn(self._watch_parameter_server(server, message.attempt))
+
+    async def _watch_parameter_server(self, server: ParameterServer, attempt: int) -> None:
+        """If the server ends before it is ended, this host has failed: TensorFlow would wait for it, at the start for ever."""
+        how = await server.ended()
+        is_served = self.workers is not None and (self.workers.pids() or not self._unneeded.is_set())
+        if not is_served or attempt != self._attempt or self._abandoned:
+            return
+        assert self.workers is not None
+        self._server_lost = f"the parameter server of {self.identity.name} {how}"
+        self.event("notice", text=f"{self._server_lost}; its output: {server.log}")
+        self._unneeded.set()
+        if self.workers.pids():
+            self.workers.kill()
+        else:
+            self._send_exit(self._first_rank, Ending(1, note=self._server_lost), attempt)
+
+    async def _record_environment(self, monitor: HostMonitor, *, with_code: bool) -> None:
+        """Find out what the ranks run with, while they start, and write it. Only a comparison of two runs misses it.
+
+        `with_code`: ask git too. One host does, because hundreds of them share a directory.
+        """
+        script = Path(self.job.program.target)
+        directory = script.parent if script.parent.is_dir() else Path.cwd()
+        try:
+            if self.gpu_count:
+                monitor.gpus = await asyncio.to_thread(gpus_of_ranks, monitor.visible_devices)
+            document = await asyncio.to_thread(environment_document, self.identity, directory if with_code else None)
+            await asyncio.to_thread(write_json, self.directory.environment_file(self.identity.name), document)
+        except Exception as error:
+            self.event("notice", text=f"environment.json of {self.identity.name}: {type(error).__name__}: {error}")
 
     async def _keep_saver(self, states: StateHolder) -> None:
         """Start the process that saves the state, once there is one to be saved."""
@@ -478,12 +595,15 @@ class HostAgent:
         return saver
 
     def _tell_of_save(self, answer: SaverAnswer) -> None:
-        """Say what of a save a user has to know: that it failed, or that it takes too long for the end of the job."""
+        """Say what of a save a user has to know: that it failed, that it takes too long for the end of the job, or is not alone."""
         grace_seconds = self.job.stop_grace_seconds
         if not answer.failed:
             if answer.seconds > grace_seconds:
                 text = f"saving the state took {answer.seconds:.0f} s, and a stop gives {grace_seconds:.0f} s (--stop-grace): "
                 self.event("notice", text=f"{text}a stop may cost the steps since the save before (F10)")
+            if answer.other_run:
+                text = f"run {answer.other_run} saves its state to the same place as this one, and a resume may find the wrong one"
+                self.event("notice", text=f"{text}: give each job --checkpoints of its own (F16)")
             return
         left = "no step is saved" if answer.step is None else f"the last saved step is {answer.step}"
         self.event("notice", text=f"the state cannot be saved: {answer.failed}; {left}, the training goes on (F06)")
@@ -584,12 +704,15 @@ class HostAgent:
         around = ExitContext(
             pump=self.pump.of_attempt(),
             errors=self.scratch.errors_of(self._attempt),
-            said=last_words(self.monitor.rings, end.pid) if self.monitor is not None else None,
+            said=None
+            if self.monitor is None
+            else last_words(self.monitor.rings, end.pid) or self.monitor.failed.get(end.pid),
             others=frozenset(self.workers.pids().values()),
             oom_before=self._oom_before,
             began=self._formed_at,
             state_mismatch=self._is_mismatch(end),
             not_put_back=self._is_not_put_back(end),
+            told_to_save=end.pid in self._told_to_save,
         )
         self._keeps = self._keeps and self._all_keep()
         report = self._spawn(self._report(end, around, self._attempt, self._unjudged, keeps=self._keeps))
@@ -644,6 +767,11 @@ class HostAgent:
             # Other programs wrote the files and the kernel log from which the reason is read. The exit counts without a reason.
             note = f"why was not judged: {type(failure).__name__}: {failure}"
             ending = Ending(end.code, note=note, signalled_by_us=end.signalled_by_us)
+        if self._server_lost and attempt == self._attempt:
+            ending = Ending(1, note=self._server_lost)
+        elif ending.code == 0 and not self._unneeded.is_set():
+            serves = "its parameter server serves until rank 0, the chief, has ended"
+            self.event("notice", text=f"rank {end.spec.rank} on {self.identity.name} has ended; {serves}")
         unjudged.pop(end.spec.rank, None)
         self._send_exit(end.spec.rank, ending, attempt, end=end, around=around, keeps=keeps)
 
@@ -713,6 +841,7 @@ class HostAgent:
 
     async def _become_idle(self, attempt: int) -> None:
         await asyncio.gather(*self._judging.values())
+        await self._unneeded.wait()
         self._judging = {}
         try:
             await self._clear_up(attempt)
@@ -756,7 +885,12 @@ class HostAgent:
                     "notice", text=f"the state that rank {rank} has kept of step {step} is damaged and not used (F04)"
                 )
         step_count = 0 if states is None else states.step_count()
-        self.uplink(IdleMessage(attempt=attempt, kept=kept, step_count=step_count, made_count=made_count))
+        self.ports.reserve()
+        self.uplink(
+            IdleMessage(
+                attempt=attempt, kept=kept, step_count=step_count, made_count=made_count, ports=self.ports.numbers
+            )
+        )
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine)

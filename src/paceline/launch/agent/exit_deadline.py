@@ -6,6 +6,8 @@ from paceline.probes.processes import MovedBytes
 
 # Limit without I/O and with almost no CPU time: threads wait for each other forever.
 IDLE_SECONDS = 10.0
+# The same for a rank of TensorFlow or JAX that has raised: it waits for all others, which have 3 s more before they are killed.
+FAILED_IDLE_SECONDS = 4.0
 # Limit without I/O, but with CPU time: a destructor may compute, and a thread of a library may spin forever.
 SILENT_SECONDS = 120.0
 _IDLE_CORES = 0.05
@@ -16,11 +18,12 @@ _SHORTEST_SECONDS = 0.5
 class ExitDeadline:
     """The activity of one process after its program was done. Stamps are Unix ns.
 
-    Holds:   a process that writes or reads something every 10 s is never overdue
+    Holds:   a process that writes or reads something every `idle_seconds` is never overdue
     """
 
     since_ns: int
     """When the program was done."""
+    idle_seconds: float = IDLE_SECONDS
     _idle_since_ns: int = 0
     _silent_since_ns: int = 0
     _seen_ns: int = 0
@@ -40,6 +43,5 @@ class ExitDeadline:
         elif self._seen_ns and cpu_seconds - self._cpu_seconds > _IDLE_CORES * seconds:
             self._idle_since_ns = now_ns
         self._seen_ns, self._cpu_seconds, self._moved = now_ns, cpu_seconds, moved
-        return (
-            now_ns - self._idle_since_ns >= IDLE_SECONDS * 1e9 or now_ns - self._silent_since_ns >= SILENT_SECONDS * 1e9
-        )
+        idle, silent = (now_ns - since for since in (self._idle_since_ns, self._silent_since_ns))
+        return idle >= self.idle_seconds * 1e9 or silent >= SILENT_SECONDS * 1e9

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paceline.diagnosis.crash.root_cause import signal_name
+from paceline.diagnosis.crash.root_cause import SAVED_AND_LEFT, SAVED_AND_LEFT_CODE, signal_name
 from paceline.facts import RankError
 from paceline.launch.agent.output import AttemptOutput, Pump
 from paceline.launch.agent.ring_collector import Leaving
@@ -203,6 +203,8 @@ class ExitContext:
     """The worker stopped itself because what it found is not the state that was kept."""
     not_put_back: bool = False
     """The worker ended itself because its kept state could not be put back."""
+    told_to_save: bool = False
+    """The job was stopped, and TensorFlow in the worker took the signal as a notice to save."""
 
 
 async def why_ended(end: WorkerEnd, around: ExitContext) -> Ending:
@@ -235,6 +237,8 @@ async def why_ended(end: WorkerEnd, around: ExitContext) -> Ending:
         note = (
             f"the script's own code {code} is reported as 1, because {OWN_CODES[0]} to {OWN_CODES[-1]} are paceline's"
         )
+    if code == SAVED_AND_LEFT_CODE and around.told_to_save:
+        note = SAVED_AND_LEFT
     return Ending(code, error, note, tail[-_TAIL_CHARACTERS:], done_ns, _was_cut_off(end, error, around.said))
 
 

@@ -54,9 +54,13 @@ class _Full(Exception):
 
 
 async def join(
-    job: Job, token: bytes | None, token_source: str, report: Callable[[dict[str, Any]], None]
+    job: Job,
+    token: bytes | None,
+    token_source: str,
+    report: Callable[[dict[str, Any]], None],
+    ports: tuple[int, ...],
 ) -> tuple[Connection, Welcome]:
-    """Connect to the coordinator and join the job; report what is seen while this host waits.
+    """Connect to the coordinator and join the job; report what is seen while this host waits. `ports`: free ones, for the ranks.
 
     Raises:  RankNeverArrived: the coordinator did not answer within the join timeout
              UsageError: the coordinator refused this host, or the token does not match
@@ -66,7 +70,7 @@ async def join(
     while True:
         full: str | None = None
         try:
-            return await _try_join(job, token, token_source)
+            return await _try_join(job, token, token_source, ports)
         except _Full as error:
             full = str(error)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
@@ -80,9 +84,11 @@ async def join(
         await asyncio.sleep(RETRY_SECONDS)
 
 
-async def _try_join(job: Job, token: bytes | None, token_source: str) -> tuple[Connection, Welcome]:
+async def _try_join(
+    job: Job, token: bytes | None, token_source: str, ports: tuple[int, ...]
+) -> tuple[Connection, Welcome]:
     reader, writer = await asyncio.wait_for(asyncio.open_connection(job.master_addr, job.agents_port), SILENCE_SECONDS)
-    hello = _hello(job, writer.get_extra_info("sockname")[0])
+    hello = _hello(job, writer.get_extra_info("sockname")[0], ports)
     try:
         link = await asyncio.wait_for(greet(reader, writer, token, server=False), SILENCE_SECONDS)
         link.send(hello)
@@ -115,7 +121,7 @@ async def _try_join(job: Job, token: bytes | None, token_source: str) -> tuple[C
     return link, answer
 
 
-def _hello(job: Job, own_address: str) -> Hello:
+def _hello(job: Job, own_address: str, ports: tuple[int, ...]) -> Hello:
     hello = Hello(
         host_name=_resolvable_name(own_address),
         wanted_name=job.host_name,
@@ -124,6 +130,7 @@ def _hello(job: Job, own_address: str) -> Hello:
         ranks=job.ranks_per_host,
         hosts_wanted=(job.min_hosts, job.max_hosts),
         paceline_version=__version__,
+        ports=ports,
     )
     try:
         decode(encode(hello))
@@ -217,7 +224,7 @@ class PeerAgent:
                 case GatherMessage():
                     self.local.gather(message)
                 case StopMessage():
-                    self.local.stop(message.signal, message.grace_seconds)
+                    self.local.stop(message)
                 case KillMessage():
                     self.local.kill(at_once=message.at_once)
                 case SnapshotRequest() | TraceRequest():
@@ -266,7 +273,7 @@ class PeerAgent:
         self._spawn(self._leave(stop))
 
     async def _leave(self, stop: Stop) -> None:
-        self.local.stop(stop.signal, self.job.stop_grace_seconds)
+        self.local.stop(StopMessage(signal=stop.signal, grace_seconds=self.job.stop_grace_seconds, reason=stop.reason))
         await self.local.wait_idle()
         self.link.close()
 
@@ -275,7 +282,9 @@ class PeerAgent:
             await self.local.wait_idle()
             return stopped(self._leaving)
         self.report({"event": "host_lost", "host": self.first_name, "reason": reason, "t_ns": time.time_ns()})
-        self.local.stop("SIGTERM", ORPHAN_GRACE_SECONDS)
+        self.local.stop(
+            StopMessage(signal="SIGTERM", grace_seconds=ORPHAN_GRACE_SECONDS, reason=reason, after_failure=True)
+        )
         await self.local.wait_idle()
         text = f"the first host {self.first_name} is lost: {reason}"
         await self.local.finish(HostLost.exit_code, text)

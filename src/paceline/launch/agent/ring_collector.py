@@ -3,6 +3,8 @@
 import dataclasses
 import struct
 import threading
+import time
+from base64 import b64encode
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +18,8 @@ from paceline.diagnosis.desync.calls import RankCalls
 from paceline.diagnosis.flight_recorder import TraceEntry
 from paceline.recording.layout import RunDirectory
 from paceline.recording.ring import RecordKind, RingHeader, RingReader
-from paceline.recording.segments import append_segment, from_header
+from paceline.recording.segments import append_records, drained, from_header
+from paceline.recording.step_rollups import StepRollups
 from paceline.recording.string_table import StringTable
 
 # How many calls of all ranks the coordinator can compare at every poll, and how many calls each rank may always send.
@@ -70,7 +73,8 @@ class RingCollector:
         self.attempt = attempt
         self._rings: dict[Path, _Ring] = {}
         self._ranks_taken: set[int] = set()
-        self.lost_count = 0
+        self._rollups = StepRollups(directory.attempt(host, attempt))
+        self._unwritten = 0
         self._turn = threading.Lock()
 
     def look(self) -> None:
@@ -84,12 +88,24 @@ class RingCollector:
                 with suppress(ValueError):
                     ring.header = ring.reader.header()
 
-    def drain(self) -> None:
-        """Call `look`, then move every new record to its segment. It may wait for the recording's disk. One caller at a time."""
+    def drain(self, *, is_last: bool = False) -> None:
+        """Call `look`, then move every new record to its segment. It may wait for the recording's disk. One caller at a time.
+
+        `is_last`: the ranks have ended, so the sums of their steps are written as they are.
+        """
         self.look()
         for ring in self._now():
             self._append(ring)
             self._read_texts(ring)
+        self._rollups.write(time.time_ns(), is_last=is_last)
+
+    def take_sums(self) -> dict[str, str]:
+        """Seconds of an interval -> the newest sums of steps as base64, for the first host. Call it before the first `drain` as well."""
+        return {str(seconds): b64encode(records).decode() for seconds, records in self._rollups.take_new().items()}
+
+    def unwritten(self) -> tuple[int, int]:
+        """How often records could not be moved to a segment, and how many sums of steps were not written, because the disk refused them."""
+        return self._unwritten, self._rollups.unwritten_count()
 
     def pids(self) -> list[int]:
         """The pids of ranks that have not reported that they are leaving."""
@@ -173,6 +189,7 @@ class RingCollector:
                 "attempt": self.attempt,
                 "pid": r.header.pid,
                 "world_size": r.header.world_size,
+                "local_rank": r.header.local_rank,
                 "rendezvous": brought(r.header.rendezvous),
             }
             for r in new
@@ -201,7 +218,9 @@ class RingCollector:
         for path, ring in self._rings.items():
             ring.reader.close()
             if ring.segment is not None:
-                ring.segment.close()
+                # What a full disk has refused is still in its buffer; it was counted when it was refused.
+                with suppress(OSError):
+                    ring.segment.close()
             for file in (path, path.with_suffix(".texts")):
                 file.unlink(missing_ok=True)
         self._rings.clear()
@@ -225,12 +244,14 @@ class RingCollector:
 
     def _append(self, ring: _Ring) -> None:
         try:
+            # Calls and exchanges are compared during the run. In a long run they would fill a disk.
+            records = drained(ring.reader, without=(RecordKind.CALL, RecordKind.EXCHANGE))
+            self._rollups.add(ring.header.rank, records)
             if ring.segment is None:
                 ring.segment = self._open_segment(ring.header)
-            # Calls and exchanges are compared during the run. In a long run they would fill a disk.
-            append_segment(ring.segment, ring.reader, without=(RecordKind.CALL, RecordKind.EXCHANGE))
+            append_records(ring.segment, ring.reader, records)
         except (OSError, ValueError, struct.error):
-            self.lost_count += 1
+            self._unwritten += 1
 
     def _open_segment(self, header: RingHeader) -> BinaryIO:
         path = self._directory.segment_file(self._host, self.attempt, header.rank)

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shlex
+import zipfile
 from pathlib import Path
 
 from paceline.facts import Job, ProgramKind
@@ -62,9 +63,12 @@ def script_of(job: Job) -> Path | None:
     return path / "__main__.py" if path.is_dir() else path
 
 
-def is_directory(job: Job) -> bool:
-    """Whether the program is a directory, in which Python finds the `__main__.py` by itself."""
-    return job.program.kind is ProgramKind.SCRIPT and _path_of(job).is_dir()
+def is_container(job: Job) -> bool:
+    """Whether the program is a directory or a zip application, in which Python finds the `__main__.py` by itself."""
+    if job.program.kind is not ProgramKind.SCRIPT:
+        return False
+    path = _path_of(job)
+    return path.is_dir() or zipfile.is_zipfile(path)
 
 
 def _path_of(job: Job) -> Path:

@@ -17,6 +17,7 @@ import msgspec
 
 from paceline.errors import PacelineError
 from paceline.launch.agent.state_saving import SavedStep, StateSaving
+from paceline.priority import lower_priority
 from paceline.recording.saved_state import JobFacts
 from paceline.storage.errors import as_ours
 from paceline.storage.state_store import state_store
@@ -31,7 +32,8 @@ _LAST_SAVE_SECONDS = 120.0
 SILENT_SECONDS = 60.0
 # The same while the agent waits for an answer, at the end of the job.
 _SILENT_AT_END_SECONDS = 5.0
-_LOWEST_PRIORITY = 19
+# A save must come to its end where nothing is idle too.
+_LOW_PRIORITY = 10
 
 
 class SaverOrder(msgspec.Struct, frozen=True):
@@ -62,6 +64,8 @@ class SaverAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """Bytes of its files."""
     failed: str = ""
     """Why a newer step could not be saved; empty: there is none."""
+    other_run: str = ""
+    """Id of another run that saves to the same place; empty: none is seen."""
 
 
 Request = Literal["now", "save", "end"]
@@ -171,7 +175,7 @@ class SaverProgram:
 
 
 def _answer(found: SavedStep) -> SaverAnswer:
-    return SaverAnswer(step=found.step, seconds=found.seconds, size_bytes=found.size_bytes)
+    return SaverAnswer(step=found.step, seconds=found.seconds, size_bytes=found.size_bytes, other_run=found.other_run)
 
 
 def main() -> None:
@@ -179,7 +183,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
         # What ends the agent comes to this process too, and then there is most to save.
         signal.signal(number, signal.SIG_IGN)
-    os.nice(_LOWEST_PRIORITY)
+    lower_priority(_LOW_PRIORITY)
     program = SaverProgram(msgspec.json.decode(sys.stdin.readline(), type=SaverOrder))
 
     def read() -> None:

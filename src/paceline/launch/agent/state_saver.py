@@ -29,6 +29,8 @@ class StateSaver:
         self.newest = SaverAnswer()
         self._say = say
         self._is_failing = False
+        # Whether another run has been seen to save to the same place.
+        self._is_beside = False
         self._waiting: asyncio.Future[SaverAnswer] | None = None
         self._asked: Request | None = None
         self._has_left = False
@@ -119,8 +121,10 @@ class StateSaver:
     def _take(self, answer: SaverAnswer) -> None:
         if answer.to != "end":
             is_first = self.newest.step is None and answer.step is not None
+            is_news = is_first or (answer.other_run and not self._is_beside)
+            self._is_beside |= bool(answer.other_run)
             self.newest = msgspec.structs.replace(answer, to="", failed="")
-            if bool(answer.failed) > self._is_failing or (is_first and not answer.failed):
+            if bool(answer.failed) > self._is_failing or (is_news and not answer.failed):
                 self._say(answer)
             self._is_failing = bool(answer.failed)
         if answer.to == self._asked and self._waiting is not None and not self._waiting.done():

@@ -9,7 +9,7 @@ import marshal
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -53,6 +53,8 @@ class SavedStep:
     """How long the save took."""
     size_bytes: int
     """Bytes of its files, without the manifest."""
+    other_run: str = ""
+    """Id of another run that saves to the same place meanwhile; empty: none is seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +110,17 @@ class StateSaving:
         self._memory_left = memory_left
         self._is_over = is_over
         self._saved: int | None = None
+        self._tokens: set[str] = set()
+        # What was there before; of a manifest, when its step was saved. None: nobody has looked yet.
+        self._found: dict[str, int | None] | None = None
 
     def save(self) -> SavedStep | None:
         """Save the newest step that all ranks have kept; None: it is saved already, or there is none that stays long enough.
 
         Raises:  PieceError, ValueError: the state cannot be written down; OSError, or what a store's library raises: it cannot be stored
         """
+        if self._found is None:
+            self._found = self._files_now()
         for _ in range(_TRIES):
             step = newest_common({rank: header.steps() for rank, header in enumerate(self._headers)})
             if step is None or step == self._saved:
@@ -126,18 +133,18 @@ class StateSaving:
             except _GivenUp:
                 return None
             self._saved = step
-            self._prune(step)
-            return SavedStep(step, time.monotonic() - began, sum(file.size_bytes for file in manifest.files))
+            other_run = self._prune(step)
+            size_bytes = sum(file.size_bytes for file in manifest.files)
+            return SavedStep(step, time.monotonic() - began, size_bytes, other_run)
         return None
 
     def end(self) -> None:
         """The job has ended well: remove its saved steps, and say so to who wants to go on from them."""
-        for folder in self._store.folders():
-            if step_of(folder) is not None:
-                self._store.remove(f"{folder}/{MANIFEST}")
-                self._store.remove(folder)
-        # Last: a full disk has room for it now.
-        self._store.write(ENDED, [f'{{"run_id": "{self._job.run_id}", "ended_ns": {time.time_ns()}}}\n'.encode()])
+        if self._found is None:
+            self._found = self._files_now()
+        if not self._keep_only((), self._manifests()):
+            # Last: a full disk has room for it now.
+            self._store.write(ENDED, [f'{{"run_id": "{self._job.run_id}", "ended_ns": {time.time_ns()}}}\n'.encode()])
 
     # ------------------------------------------------------------------------------------------------------------- save
 
@@ -147,6 +154,7 @@ class StateSaving:
             for source in sources:
                 source.require_unchanged()
             token = secrets.token_hex(4)
+            self._tokens.add(token)
             ranks = tuple(self._write_rank(rank, source, token) for rank, source in enumerate(sources))
             for source in sources:
                 if source.descriptor == source.header.descriptor:
@@ -193,22 +201,61 @@ class StateSaving:
         self._store.write(f"{folder}/{name}", counted())
         return SavedFile(name=name, size_bytes=size, sha256=digest.hexdigest())
 
-    def _prune(self, newest: int) -> None:
-        """Keep what was saved now and the complete step before it, and nothing else."""
+    def _prune(self, newest: int) -> str:
+        """Keep what was saved now and the complete step before it. Returns the id of another run that saves here, or nothing."""
         self._store.remove(ENDED)
-        steps = {step: folder for folder in self._store.folders() if (step := step_of(folder)) is not None}
-        found = {step: manifest for step in steps if (manifest := self._manifest(step)) is not None}
-        kept = sorted(found, key=lambda step: (step == newest, found[step].saved_ns))[-_KEPT_STEPS:]
-        for step, folder in steps.items():
-            if step not in kept:
-                # First the manifest: a step that is half removed does not exist.
+        manifests = self._manifests()
+        mine = [one for one in manifests.values() if one is not None and self._may_remove(one)]
+        others = self._keep_only(
+            sorted(mine, key=lambda one: (one.step == newest, one.saved_ns))[-_KEPT_STEPS:], manifests
+        )
+        return max(others, key=lambda one: one.saved_ns).job.run_id if others else ""
+
+    def _keep_only(self, kept: Sequence[Manifest], manifests: Mapping[int, Manifest | None]) -> list[Manifest]:
+        """Remove every other file that was there before this job, or is of this job. Returns the steps of other jobs."""
+        named = {
+            f"{folder_of(one.step)}/{name}" for one in kept for name in (MANIFEST, *(file.name for file in one.files))
+        }
+        others = [one for one in manifests.values() if one is not None and not self._may_remove(one)]
+        named |= {f"{folder_of(one.step)}/{MANIFEST}" for one in others}
+        for step in manifests:
+            folder = folder_of(step)
+            names = self._store.files(folder)
+            removed = [name for name in names if self._is_mine(f"{folder}/{name}") and f"{folder}/{name}" not in named]
+            # First the manifest: a step that is half removed does not exist.
+            if MANIFEST in removed:
                 self._store.remove(f"{folder}/{MANIFEST}")
+            if len(removed) == len(names):
+                # All at once: a store of objects has one request for many of them.
                 self._store.remove(folder)
                 continue
-            named = {file.name for file in found[step].files} | {MANIFEST}
-            for name in self._store.files(folder):
-                if name not in named:
-                    self._store.remove(f"{folder}/{name}")
+            for name in removed:
+                self._store.remove(f"{folder}/{name}")
+        return others
+
+    def _manifests(self) -> dict[int, Manifest | None]:
+        """For each step that has a directory, its manifest; None: it has none."""
+        steps = (step_of(folder) for folder in self._store.folders())
+        return {step: self._manifest(step) for step in steps if step is not None}
+
+    def _files_now(self) -> dict[str, int | None]:
+        """Every file of the steps that are there, and of a manifest when its step was saved."""
+        found: dict[str, int | None] = {}
+        for step, manifest in self._manifests().items():
+            found |= {f"{folder_of(step)}/{name}": None for name in self._store.files(folder_of(step))}
+            if manifest is not None:
+                found[f"{folder_of(step)}/{MANIFEST}"] = manifest.saved_ns
+        return found
+
+    def _may_remove(self, manifest: Manifest) -> bool:
+        there = (self._found or {}).get(f"{folder_of(manifest.step)}/{MANIFEST}")
+        return manifest.job.run_id == self._job.run_id or manifest.saved_ns == there
+
+    def _is_mine(self, path: str) -> bool:
+        """Whether this job wrote a file, or found it when it began: job before job leaves its steps."""
+        return (
+            path.endswith(f"/{MANIFEST}") or path in (self._found or {}) or not self._tokens.isdisjoint(path.split("."))
+        )
 
     def _manifest(self, step: int) -> Manifest | None:
         text = self._store.content(f"{folder_of(step)}/{MANIFEST}")

@@ -3,15 +3,17 @@
 import asyncio
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from paceline.diagnosis.case import Heartbeat
 from paceline.diagnosis.crash.rendezvous import address_in, brought
 from paceline.diagnosis.desync.calls import RankCalls
 from paceline.diagnosis.snapshots import RankSnapshot
+from paceline.launch.agent.exit_deadline import FAILED_IDLE_SECONDS, ExitDeadline
 from paceline.launch.agent.heartbeats import HeartbeatSampler
 from paceline.launch.agent.output import LogTails
 from paceline.launch.agent.ring_collector import Leaving, RingCollector
@@ -20,9 +22,11 @@ from paceline.launch.agent.workers import Workers
 from paceline.launch.inspect.snapshot import look_at
 from paceline.launch.job.messages import SnapshotReply, SnapshotRequest, TraceReply, TraceRequest
 from paceline.probes.rendezvous import rendezvous_seen
+from paceline.probes.sigterm_notice import takes_as_notice
 from paceline.probes.telemetry import Sampler
 from paceline.recording.layout import RunDirectory
 from paceline.recording.ring import RankPhase
+from paceline.recording.telemetry_rollup import TelemetryRollup
 from paceline.recording.writer import JsonLines
 
 INTERVAL_SECONDS = 1.0
@@ -75,6 +79,10 @@ class HostMonitor:
     """Sends each rank's heartbeat and calls to the coordinator, twice in each interval."""
     tails: LogTails | None = None
     """Output of ranks that goes to the first host; None: this is the first host."""
+    visible_devices: str | None = None
+    """CUDA_VISIBLE_DEVICES of the ranks; None: it is not set."""
+    gpus: Sequence[tuple[str, int | None]] = ()
+    """Id and driver's number of the GPUs that the ranks see, in their order; (): none, or not known yet."""
     sampler: Sampler = field(default_factory=Sampler)
     """Reads the sensors of this host."""
     rings: RingCollector | None = None
@@ -87,20 +95,28 @@ class HostMonitor:
     """Address -> name of each host of the current attempt."""
     interval_seconds: float = INTERVAL_SECONDS
     """Time between two samples."""
+    failed: dict[int, Leaving] = field(default_factory=dict)
+    """pid -> when a process of TensorFlow or JAX has failed with an exception. It may then wait for the others for minutes."""
     _task: asyncio.Task[None] | None = None
     _telemetry: JsonLines | None = None
+    _minutes: TelemetryRollup | None = None
     _said_missing: set[str] = field(default_factory=set)
+    # Of the attempts that have ended: see RingCollector.unwritten.
+    _unwritten: list[int] = field(default_factory=lambda: [0, 0])
     # One sample at a time: a thread uses sensors, rings and the telemetry file, and the event loop closes them.
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def start(self) -> None:
         self._telemetry = JsonLines(self.directory.telemetry_file(self.host))
+        self._minutes = TelemetryRollup(self.directory.telemetry_roll_file(self.host))
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def begin_attempt(self, attempt: int, workers: Workers, hosts_by_address: Mapping[str, str] | None = None) -> None:
         self.hosts_by_address = hosts_by_address or {}
+        self.failed = {}
         self.workers = workers
         self.rings = RingCollector(self.scratch.rings, self.directory, self.host, attempt)
+        self._sums_to_send(self.rings)
         if self.watch is not None:
             self.watch.close()
         self.watch = HeartbeatSampler(self.host, attempt, self.scratch.sockets)
@@ -120,6 +136,7 @@ class HostMonitor:
         if watched.rings is not None:
             async with self._turn:
                 await self._sample(watched, final=True)
+                self._unwritten = [a + b for a, b in zip(self._unwritten, watched.rings.unwritten(), strict=True)]
                 watched.rings.close()
                 if watched.watch is not None and watched.watch is not self.watch:
                     watched.watch.close()
@@ -190,7 +207,8 @@ class HostMonitor:
             if self._task is not None:
                 self._task.cancel()
             await self._sample(self._watched(), final=True)
-            if self._telemetry is not None:
+            if self._telemetry is not None and self._minutes is not None:
+                await asyncio.to_thread(self._minutes.close)
                 self._telemetry.close()
             if self.watch is not None:
                 self.watch.close()
@@ -203,10 +221,12 @@ class HostMonitor:
         rings, workers = watched.rings, watched.workers
         pids = workers.pids() if workers is not None else {}
         # In a thread, because the recording may be on a disk that does not answer, and supervision must go on.
-        line, pulses, calls = await asyncio.to_thread(self._read, watched, pids)
+        line, pulses, calls = await asyncio.to_thread(self._read, watched, pids, final)
         progress = rings.progress() if rings is not None else {}
         self.on_pulses(pulses, calls)
-        self.on_lines("telemetry", [{**line, "progress": progress, "final": final}])
+        sums = self._sums_to_send(rings)
+        more = {"sums": sums} if sums else {}
+        self.on_lines("telemetry", [{**line, "progress": progress, "final": final, **more}])
         self._send_tails(rings.attempt if rings is not None else 0)
         self._say_joined(rings)
         for sensor, reason in self.sampler.missing.items():
@@ -214,21 +234,37 @@ class HostMonitor:
         if watched.watch is not None and watched.watch.recorder_shows is False:
             self.say_missing("flight recorder", NO_COLLECTIVES)
         if workers is not None and rings is not None:
-            leaving = {pid: said.since_ns for pid, said in rings.exiting().items()}
-            workers.enforce_exit_deadline(leaving, time.time_ns())
+            self._note_failed(pids.values(), self.scratch.errors_of(rings.attempt))
+            deadlines = {pid: ExitDeadline(said.since_ns) for pid, said in rings.exiting().items()}
+            deadlines |= {pid: ExitDeadline(said.since_ns, FAILED_IDLE_SECONDS) for pid, said in self.failed.items()}
+            workers.enforce_exit_deadline(deadlines, time.time_ns())
+
+    def _note_failed(self, pids: Iterable[int], errors: Path) -> None:
+        for pid in pids:
+            report = errors / f"{pid}.json"
+            if pid not in self.failed and report.exists() and takes_as_notice(pid) is not None:
+                self.failed[pid] = Leaving(report.stat().st_mtime_ns, 1)
 
     def _read(
-        self, watched: "Watched", pids: dict[int, int]
+        self, watched: "Watched", pids: dict[int, int], final: bool
     ) -> tuple[dict[str, Any], list[Heartbeat], list[RankCalls]]:
-        assert self._telemetry is not None
+        assert self._telemetry is not None and self._minutes is not None
         rings = watched.rings
         if rings is not None:
-            rings.drain()
+            rings.drain(is_last=final)
         line = {"t_ns": time.time_ns(), **self.sampler.sample(pids)}
         self._telemetry.append(line)
+        self._minutes.add(line)
         if rings is None or watched.watch is None:
             return line, [], []
         return line, *watched.watch.look(rings, time.time_ns())
+
+    def _sums_to_send(self, rings: RingCollector | None) -> dict[str, Any]:
+        """The newest sums of steps, if this is not the first host: it may have no storage in common with the first."""
+        if rings is None or self.tails is None:
+            return {}
+        sums = rings.take_sums()
+        return {"attempt": rings.attempt, **sums} if sums else {}
 
     def _send_tails(self, attempt: int) -> None:
         lines = [
@@ -237,6 +273,18 @@ class HostMonitor:
         ]
         if lines:
             self.on_lines("logs", lines)
+
+    def not_written(self) -> str:
+        """What of this host's recording the disk has refused, in words; "": nothing."""
+        moves, sums = self._unwritten
+        parts = [
+            f"{moves} times the steps of a rank" if moves else "",
+            f"{sums} sums of steps" if sums else "",
+            f"{self._telemetry.lost} lines of telemetry"
+            if self._telemetry is not None and self._telemetry.lost
+            else "",
+        ]
+        return ", ".join(filter(None, parts))
 
     def say_missing(self, sensor: str, reason: str) -> None:
         """Record, once, that this host cannot read a sensor, and why."""
@@ -248,11 +296,19 @@ class HostMonitor:
         if rings is None:
             return
         for joined in rings.newly_joined():
-            self.on_event("rank_joined", **joined)
+            self.on_event("rank_joined", **joined, **self._device(joined["local_rank"]))
         for said in rings.newly_said():
             self.on_event("notice", **said)
         for kind, marked in rings.newly_marked():
             self.on_event(kind, **marked)
+
+    def _device(self, local_rank: int | None) -> dict[str, Any]:
+        """The GPU that a rank uses if it takes the one with its local number, as nearly all scripts do."""
+        visible = {} if self.visible_devices is None else {"visible_devices": self.visible_devices}
+        if local_rank is None or not 0 <= local_rank < len(self.gpus):
+            return visible
+        uuid, index = self.gpus[local_rank]
+        return {**visible, "gpu_uuid": uuid, **({} if index is None else {"gpu_index": index})}
 
     async def _pulse(self) -> None:
         """Send only the heartbeats between two samples, so that a rank that stands still is seen within half a second."""

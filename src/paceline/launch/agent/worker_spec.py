@@ -1,6 +1,5 @@
 """Makes the argv, the environment and the output destinations of each rank of a host."""
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +9,7 @@ from string import Template
 from paceline.contract import Prepared
 from paceline.contract.entry import command, first_line_of, is_shell_script, located
 from paceline.facts import Console, Job
+from paceline.launch import tf_config
 from paceline.launch.agent.environment import AttemptEnvironment, rank_environment, substitute_local_rank
 from paceline.launch.agent.fork_server import forkable
 from paceline.launch.agent.output import Destination
@@ -23,33 +23,6 @@ from paceline.recording.layout import RunDirectory
 STDOUT, STDERR = 1, 2
 EVERY_LOCAL_RANK = -1
 _TORCHRUN_NAMES = {"out": "stdout", "err": "stderr"}
-
-_MULTI_WORKER_MIRRORED = "multi_worker_mirrored"
-_WORKER_PORT, _SERVER_PORT, _MIRRORED_PORT = 2222, 2223, 8890
-
-
-def tf_config(form: str, hosts: Sequence[str], current_host: str, addresses: Mapping[str, str]) -> str:
-    """The value of TF_CONFIG for the one process of `current_host`. `hosts` are in node-rank order.
-
-    `addresses`: host -> its address, for hosts whose names the resolver does not know.
-
-    Holds:   every host names the same cluster; multi_worker_mirrored: task index == node rank
-    Source:  aws/sagemaker-tensorflow-training-toolkit, training.py
-    """
-
-    def at(port: int, among: Sequence[str]) -> list[str]:
-        return [f"{addresses.get(host, host)}:{port}" for host in among]
-
-    index = list(hosts).index(current_host)
-    if form == _MULTI_WORKER_MIRRORED:
-        cluster = {"worker": at(_MIRRORED_PORT, hosts)}
-        task = {"index": index, "type": "worker"}
-    else:
-        cluster = {"master": at(_WORKER_PORT, hosts[:1])}
-        if len(hosts) > 1:
-            cluster |= {"ps": at(_SERVER_PORT, hosts), "worker": at(_WORKER_PORT, hosts[1:])}
-        task = {"index": max(index - 1, 0), "type": "worker" if index else "master"}
-    return json.dumps({"cluster": cluster, "environment": "cloud", "task": task})
 
 
 def destinations(
@@ -174,7 +147,7 @@ def worker_specs(
         first_line=first_line_of(program.target) if is_shell_script(program) else "",
     )
     specs = [
-        _spec(job, identity, directory, shared, local_rank, argv, prepared, cpus_by_local_rank)
+        _spec(job, identity, directory, shared, local_rank, argv, prepared, cpus_by_local_rank, message)
         for local_rank in range(placement.ranks)
     ]
     if state is None:
@@ -219,15 +192,19 @@ def _shared(
         gradients=message.gradients,
         allow_lossy=message.allow_lossy,
         hash_seed=message.hash_seed,
-        extra={**identity.extra_environment, **_tensorflow(job, identity, message)},
+        extra=identity.extra_environment,
     )
 
 
-def _tensorflow(job: Job, identity: HostIdentity, message: StartAttemptMessage) -> dict[str, str]:
+def _tensorflow_variables(job: Job, identity: HostIdentity, message: StartAttemptMessage, rank: int) -> dict[str, str]:
     if job.tf_config is None:
+        world_size = sum(placement.ranks for placement in message.placements)
+        return tf_config.address_variables(message.placements, identity.addresses, rank, world_size)
+    # The user's own was checked before.
+    if tf_config.VARIABLE in identity.environ:
         return {}
-    hosts = [placed.host for placed in sorted(message.placements, key=lambda placed: placed.node_rank)]
-    return {"TF_CONFIG": tf_config(job.tf_config, hosts, identity.name, identity.addresses)}
+    text = tf_config.tf_config(job.tf_config, message.placements, rank, identity.addresses)
+    return {tf_config.VARIABLE: text}
 
 
 def _spec(
@@ -239,6 +216,7 @@ def _spec(
     argv: Sequence[str],
     prepared: Prepared,
     cpus_by_local_rank: Sequence[frozenset[int]] | None,
+    message: StartAttemptMessage,
 ) -> WorkerSpec:
     rank = shared.placement.first_rank + local_rank
     out, err = destinations(
@@ -248,7 +226,10 @@ def _spec(
         rank=rank,
         local_rank=local_rank,
         argv=substitute_local_rank(argv, local_rank),
-        environment=rank_environment(shared, local_rank, identity.environ),
+        environment={
+            **rank_environment(shared, local_rank, identity.environ),
+            **_tensorflow_variables(job, identity, message, rank),
+        },
         out=out,
         err=err,
         working_directory=prepared.working_directory,

@@ -143,7 +143,7 @@ class Workers:
         """Signal every rank once, and send SIGKILL to the ranks that are left after the grace. A later call never delays the SIGKILL."""
         number = signal.Signals[signal_name]
         now_ns = time.time_ns()
-        for pid in self._targets():
+        for pid in self.targets():
             _send(pid, number)
             # A stopped process (Ctrl-Z, kill -STOP) acts on no signal except SIGKILL, which comes only after the whole grace.
             if (stat := read_stat(pid)) is not None and stat.state == "T":
@@ -172,17 +172,17 @@ class Workers:
         if self._alive():
             asyncio.get_running_loop().call_later(_UNKILLABLE_SECONDS, self._give_up)
 
-    def enforce_exit_deadline(self, leaving_since_ns: Mapping[int, int], now_ns: int) -> None:
+    def enforce_exit_deadline(self, deadlines: Mapping[int, ExitDeadline], now_ns: int) -> None:
         """Kill each worker whose program is done but whose interpreter hangs in its shutdown.
 
-        `leaving_since_ns`: pid -> when its program was done, in Unix ns.
+        `deadlines`: pid -> the one that begins once its program is done; the first of a process counts.
         """
         for worker in self._alive():
             pid = worker.process.pid
             stat = read_stat(pid)
-            if pid not in leaving_since_ns or stat is None:
+            if pid not in deadlines or stat is None:
                 continue
-            worker.leaving = worker.leaving or ExitDeadline(leaving_since_ns[pid])
+            worker.leaving = worker.leaving or deadlines[pid]
             if worker.leaving.is_over(now_ns, stat.own_cpu_seconds, read_io(pid)):
                 worker.overdue = True
                 _send(pid, signal.SIGKILL)
@@ -222,7 +222,10 @@ class Workers:
     def _alive(self) -> list[_Worker]:
         return [worker for worker in self._workers.values() if not worker.ended]
 
-    def _targets(self) -> list[int]:
+    def targets(self) -> list[int]:
+        """Process ids of what a signal goes to: the workers that have not ended, and the ranks below them; none once all have ended."""
+        if not self._alive():
+            return []
         own = [worker.process.pid for worker in self._alive()]
         # A ring's pid may be old (another process has it now), or may belong to another pid namespace.
         ranks = [pid for pid in self.rank_processes() if pid not in own and self.processes.carries_mark(pid)]

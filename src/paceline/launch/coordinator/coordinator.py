@@ -3,15 +3,16 @@
 import asyncio
 import secrets
 import time
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from paceline import __version__
-from paceline.diagnosis.case import Case, Confirmation
+from paceline.diagnosis.case import Case, Confirmation, StepTiming, to_plain
 from paceline.facts import Job, Run, SecondaryStatus, Status
 from paceline.launch.agent.agent import HostAgent
 from paceline.launch.coordinator.artifacts import ArtifactCollector
@@ -57,8 +58,11 @@ from paceline.launch.job.outcome import Outcome, Stop, StopKind
 from paceline.launch.job.protocol import SendingHost, objection
 from paceline.launch.job.state import StartAttempt
 from paceline.launch.ports import free_store_port
+from paceline.recording.lateness import LatenessFile, LatenessFrame
 from paceline.recording.layout import RunDirectory
-from paceline.recording.writer import EventLog, JsonLines
+from paceline.recording.peer_steps import short_progress
+from paceline.recording.step_rollups import INTERVALS_SECONDS, ROLLUP, rollup_file
+from paceline.recording.writer import EventLog, JsonLines, append_whole_records, write_json
 
 TICK_SECONDS = 0.2
 FAREWELL_SECONDS = 3.0
@@ -66,6 +70,9 @@ FAREWELL_SECONDS = 3.0
 MOST_OF_RANKS = 100
 
 PROGRESS_EVERY_LINES = 10
+MOST_ATTEMPTS = 100_000
+# What they take for each rank while they wait for the disk.
+LATENESS_BYTES, TIMING_BYTES = 256, 4096
 
 
 def form_message(job: Job, form: StartAttempt, address: str, hash_seed: int | None = None) -> StartAttemptMessage:
@@ -98,7 +105,7 @@ def formed_fields(form: StartAttempt, message: StartAttemptMessage) -> dict[str,
 
 
 class PeerFiles:
-    """One file for each host and kind ("telemetry", "logs"). A file is opened when its first line arrives."""
+    """One file for each host and kind ("telemetry", "logs"), and the sums of its steps. A file is opened when its first line arrives."""
 
     def __init__(self, directory: RunDirectory, first_host: str) -> None:
         self._directory = directory
@@ -112,13 +119,28 @@ class PeerFiles:
             self._files[host, kind] = JsonLines(self._directory.peer_file(self._first_host, host, kind))
         for line in lines:
             self._files[host, kind].append(self._thinned(host, line))
+            self._append_sums(host, line.get("sums"))
+
+    def _append_sums(self, host: str, sums: Any) -> None:
+        """Write sums of steps beside the host's lines; what is none is passed over."""
+        attempt = sums.get("attempt") if isinstance(sums, dict) else None
+        if not isinstance(attempt, int) or not 0 <= attempt <= MOST_ATTEMPTS:
+            return
+        for seconds in INTERVALS_SECONDS:
+            # A record in base64 that is damaged, or half of one, would damage all that follow.
+            with suppress(OSError, ValueError, TypeError):
+                records = b64decode(sums.get(str(seconds), ""), validate=True)
+                if records and len(records) % ROLLUP.size == 0:
+                    place = self._directory.peer_attempt(self._first_host, host, attempt)
+                    append_whole_records(rollup_file(place, seconds), records, ROLLUP.size)
 
     def _thinned(self, host: str, line: dict[str, Any]) -> dict[str, Any]:
-        """The line as it is written here. Totals of many ranks every second would be most of the recording, so most are left out."""
+        """The line as it is written here. All totals of many ranks every second would be most of the recording, so most lines have few."""
         self._lines[host] += 1
         whole = line.get("final", True) or self._lines[host] % PROGRESS_EVERY_LINES == 0
-        left_out = {"final"} if whole else {"final", "progress"}
-        return {name: value for name, value in line.items() if name not in left_out}
+        left_out = {"final", "sums"} if whole else {"final", "sums", "progress"}
+        kept = {name: value for name, value in line.items() if name not in left_out}
+        return kept if whole or not line.get("progress") else {**kept, "steps": short_progress(line["progress"])}
 
 
 class Notices:
@@ -197,6 +219,7 @@ class Coordinator:
     _disk: DiskThread = field(default_factory=DiskThread)
     _not_kept: set[str] = field(default_factory=set)
     _peer_files: PeerFiles = field(init=False)
+    _lateness: LatenessFile = field(init=False)
     _notices: Notices = field(default_factory=Notices)
     _newcomers: ConnectionLimit = field(default_factory=ConnectionLimit)
     # The hosts of the newest attempt that have been connected since it started. A new host with a lost host's name is not one of them.
@@ -210,7 +233,15 @@ class Coordinator:
         if self._hash_seed is None and self.job.resume:
             self._hash_seed = 1 + secrets.randbelow(2**32 - 1)
         self.detective = HangMonitor(run=self.run_facts, ask=self._send, record=self.record, hung=self._hung)
-        self.tempo_watch = PaceMonitor(self.job, self.detective, self.record, inputs=PaceInputs(self.directory.path))
+        self._lateness = LatenessFile(self.directory.lateness_file)
+        self.tempo_watch = PaceMonitor(
+            self.job,
+            self.detective,
+            self.record,
+            inputs=PaceInputs(self.directory.path),
+            keep_timing=self._keep_timing,
+            keep_lateness=self._keep_lateness,
+        )
         self.restarts = RestartMonitor(self.directory.path, self.run_facts.started_ns, self.record)
         if self.state.resume is not None:
             self.restarts.goes_on(self.state.resume.step)
@@ -228,7 +259,11 @@ class Coordinator:
         self._spawn(self.tempo_watch.watch())
         self._status(Status.IN_PROGRESS, SecondaryStatus.PENDING)
         seat = job_state.Member(
-            host=name, address=self.address, ranks=self.job.ranks_per_host, node_rank=self.job.node_rank
+            host=name,
+            address=self.address,
+            ranks=self.job.ranks_per_host,
+            node_rank=self.job.node_rank,
+            ports=self.local.ports.numbers,
         )
         self.feed(job_state.HostJoined(loop.time(), seat))
         self._begun.set()
@@ -269,6 +304,20 @@ class Coordinator:
         self.detective.noted(record)
         self.report(record)
 
+    def _keep_lateness(self, frame: LatenessFrame) -> None:
+        """Write how late the ranks were. If the disk does not answer, only so much waits for it."""
+        if not self._disk.offer(LATENESS_BYTES * len(frame.late), self._lateness.append, frame):
+            self._lateness.lost += 1
+
+    def _keep_timing(self, timing: StepTiming) -> None:
+        """Write the newest step timing over the one before. If the disk refuses or does not answer, the one before stays."""
+
+        def write() -> None:
+            with suppress(OSError):
+                write_json(self.directory.step_timing_file(timing.attempt), to_plain(timing), indent=None)
+
+        self._disk.offer(TIMING_BYTES * len(timing.ranks), write)
+
     def flush(self) -> None:
         """Wait until all recorded events are in their file."""
         self._disk.close()
@@ -300,9 +349,14 @@ class Coordinator:
             case job_state.StopRanks():
                 self.detective.ending = True
                 self.record("stopping", signal=action.signal, grace_seconds=action.grace_seconds, reason=action.reason)
-                message = StopMessage(signal=action.signal, grace_seconds=action.grace_seconds, reason=action.reason)
+                message = StopMessage(
+                    signal=action.signal,
+                    grace_seconds=action.grace_seconds,
+                    reason=action.reason,
+                    after_failure=action.after_failure,
+                )
                 self._broadcast(message)
-                self.local.stop(action.signal, action.grace_seconds)
+                self.local.stop(message)
             case job_state.KillRanks():
                 self.detective.ending = True
                 if action.at_once:
@@ -422,7 +476,7 @@ class Coordinator:
             case IdleMessage():
                 kept = None if message.kept is None else {rank: tuple(steps) for rank, steps in message.kept.items()}
                 counts = message.step_count, message.made_count
-                self.feed(job_state.HostFinished(_now(), host, message.attempt, kept, *counts))
+                self.feed(job_state.HostFinished(_now(), host, message.attempt, kept, *counts, message.ports))
             case ResumedMessage():
                 self.resumes.take(host, message)
             case ReadyMessage():
@@ -547,7 +601,9 @@ class Coordinator:
         self.record("host_joined", host=name, address=address, ranks=hello.ranks)
         self._spawn(link.beat())
         self._spawn(link.ask_time())
-        seat = job_state.Member(host=name, address=address, ranks=hello.ranks, node_rank=hello.node_rank)
+        seat = job_state.Member(
+            host=name, address=address, ranks=hello.ranks, node_rank=hello.node_rank, ports=hello.ports
+        )
         self.feed(job_state.HostJoined(_now(), seat))
         return name
 
@@ -604,6 +660,9 @@ class Coordinator:
         await self._wait_for_farewells()
         outcome = replace(outcome, exits=self.resumes.as_judged(outcome.exits))
         await self.detective.conclude(self.detective.last_case())
+        if self._lateness.lost:
+            text = f"how late the ranks were could not be written {self._lateness.lost} times (disk full?)"
+            self.record("notice", text=text)
         if outcome.finding is not None:
             self.record("finding", host=self.local.identity.name, **asdict(outcome.finding))
         with self._without_harm():

@@ -16,7 +16,7 @@ from typing import Any
 
 from paceline import rules
 from paceline.diagnosis.build_case import build_case
-from paceline.diagnosis.case import Call, Case, Confirmation, Divergence, Heartbeat, Level, Stall, to_plain
+from paceline.diagnosis.case import Call, Case, Confirmation, Divergence, Heartbeat, Level, Stall, StepTiming, to_plain
 from paceline.diagnosis.clock_offset import OffsetEstimate
 from paceline.diagnosis.desync.call_records import recorded_calls
 from paceline.diagnosis.desync.calls import CallComparison, RankCalls
@@ -49,7 +49,9 @@ EVENTS_KEPT = 10_000
 MOST_FAILURES = 16
 # Only the newest of these events counts, in the whole job or for each rank or host. They are kept apart from the other events, so that
 # they push none of them out in a long run.
-_NEWEST_COUNTS = frozenset({"tempo", "forecast", "look", "host_look"})
+_NEWEST_COUNTS = frozenset({"clock", "tempo", "forecast", "look", "host_look"})
+# A host's clock is recorded if it is this far from what was recorded, and not only by the error; a clock that drifts, not too often.
+CLOCK_MOVED_NS, CLOCK_JUMP_NS, CLOCK_REPEAT_NS = 1_000_000, 100_000_000, 600_000_000_000
 _MARKS = frozenset({"replica", "sampler"})
 # Longer than two drains of the rings.
 _HELD_BACK_NS = 2_500_000_000
@@ -145,6 +147,8 @@ class HangMonitor:
     """Number of the current attempt, counted from 0."""
     ending: bool = False
     """The ranks were told to end. Their state then says nothing about the failure before."""
+    timing: StepTiming | None = None
+    """The newest step timing of the attempt, with all ranks; None: there is none yet."""
     _detector: StallDetector = field(default_factory=StallDetector)
     _comparison: CallComparison = field(default_factory=CallComparison)
     _recorded: CallComparison = field(default_factory=CallComparison)
@@ -157,6 +161,8 @@ class HangMonitor:
     _newest: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
     _records: dict[int, RankRecord] = field(default_factory=dict)
     _telemetry: dict[str, deque[dict[str, Any]]] = field(default_factory=dict)
+    # Host -> the offset that was recorded, and when.
+    _clocks: dict[str, tuple[int, int]] = field(default_factory=dict)
     _said: set[tuple[Any, ...]] = field(default_factory=set)
     _failures: set[str] = field(default_factory=set)
     _numbers: Any = field(default_factory=lambda: itertools.count(1))
@@ -175,7 +181,7 @@ class HangMonitor:
         self.pulses.clear()
         self.exits.clear()
         self._records.clear()
-        self.standing, self.ending, self._unjudged = None, False, False
+        self.standing, self.ending, self._unjudged, self.timing = None, False, False, None
         self._detector = StallDetector(form.world_size)
         self._comparison = CallComparison(attempt=form.attempt)
         self._recorded_divergences, self._has_diverged = [], False
@@ -238,7 +244,17 @@ class HangMonitor:
                     self._records[record.rank] = record
 
     def clock(self, host: str, sent_ns: int, remote_ns: int, received_ns: int) -> None:
-        self.offsets.setdefault(host, OffsetEstimate()).add(sent_ns, remote_ns, received_ns)
+        estimate = self.offsets.setdefault(host, OffsetEstimate())
+        estimate.add(sent_ns, remote_ns, received_ns)
+        if estimate.offset_ns is None or estimate.round_trip_ns is None:
+            return
+        offset_ns, error_ns = estimate.offset_ns, estimate.round_trip_ns // 2
+        before_ns, at_ns = self._clocks.get(host, (0, -CLOCK_REPEAT_NS))
+        moved_ns = abs(offset_ns - before_ns)
+        is_due = received_ns - at_ns >= CLOCK_REPEAT_NS or moved_ns > CLOCK_JUMP_NS
+        if is_due and moved_ns > max(CLOCK_MOVED_NS, error_ns):
+            self._clocks[host] = offset_ns, received_ns
+            self.record("clock", host=host, offset_ns=offset_ns, error_ns=error_ns)
 
     # ------------------------------------------------------------------------------------------------------- what is done
 
@@ -342,6 +358,7 @@ class HangMonitor:
             tails={rank: exit.tail for rank, exit in self.exits.items() if exit.tail},
             now_ns=time.time_ns(),
             lasts=lasts,
+            timing=self.timing,
         )
 
     async def judge(self, case: Case, *, resumed: bool = False) -> Diagnosis:

@@ -11,17 +11,22 @@ from typing import Any
 
 from paceline.diagnosis.case import Forecast, StepTiming, to_plain
 from paceline.diagnosis.slow.slowdown import is_settled
-from paceline.diagnosis.slow.step_timing import StepTimer, wants_look
+from paceline.diagnosis.slow.step_timing import LONGEST_WINDOW_SECONDS, StepTimer, standing_out, wants_look
 from paceline.diagnosis.time_limit import epochs_of, forecast, total_steps, will_be_cut
 from paceline.facts import Job
 from paceline.launch.coordinator.hang_monitor import HangMonitor
 from paceline.launch.coordinator.pace_inputs import PaceInputs
+from paceline.recording.lateness import LatenessFrame
 
 TRACE_SECONDS = 10.0
 # The interval and its duration at the start of an attempt, when people watch.
 EARLY_SECONDS, EARLY_FOR_SECONDS = 5.0, 60.0
 TEMPO_SECONDS = 30.0
+# A step timing that says what the one before said is recorded as an event this seldom.
+REPEAT_SECONDS = 600.0
 LOOK_SECONDS = 60.0
+# Of a job that stays slow in the same ranks, the time between two looks doubles up to this.
+LONGEST_LOOK_SECONDS = 600.0
 # A forecast is recorded again if the step at the time limit, or the expected end, has changed by more than this fraction.
 MOVED_FRACTION = 0.1
 
@@ -40,11 +45,22 @@ class PaceMonitor:
     """When the ranks of the first attempt were started, in Unix ns; None: they were not started yet."""
     inputs: PaceInputs = field(default_factory=PaceInputs)
     """Keeps the inputs of the step timing, if PACELINE_KEEP_TEMPO_INPUTS is set."""
+    keep_timing: Callable[[StepTiming], None] = lambda timing: None
+    """Writes the newest step timing to the recording, over the one before."""
+    keep_lateness: Callable[[LatenessFrame], None] = lambda frame: None
+    """Appends how late the ranks were in the newest steps to the recording."""
     _tracker: StepTimer = field(default_factory=StepTimer)
     _forecast: Forecast | None = None
     _formed_at: float = 0.0
     _tempo_due: float = 0.0
-    _look_due: float = 0.0
+    _looked_when: float = -LOOK_SECONDS
+    _look_seconds: float = LOOK_SECONDS
+    _looked_at: tuple[int, ...] = ()
+    _told: StepTiming | None = None
+    _told_at: float = 0.0
+    # Up to where the lateness was recorded.
+    _late_step: int = 0
+    _late_ns: int = 0
 
     def formed(self) -> None:
         """Begin a new attempt, and forget the previous attempt."""
@@ -52,6 +68,7 @@ class PaceMonitor:
             self.started_ns = time.time_ns()
         self._tracker = StepTimer()
         self._formed_at = time.monotonic()
+        self._told, self._late_step, self._late_ns = None, 0, 0
 
     def telemetry(self, host: str, lines: Iterable[dict[str, Any]]) -> None:
         """Take samples of one host, each with the progress of its ranks."""
@@ -87,6 +104,7 @@ class PaceMonitor:
         tempo = self._tracker.tempo(now_ns)
         if tempo is None:
             return
+        self._keep_lateness(tempo)
         self._forecast_from(tempo)
         now = asyncio.get_running_loop().time()
         if now >= self._tempo_due:
@@ -97,15 +115,38 @@ class PaceMonitor:
     def _is_early(self) -> bool:
         return time.monotonic() - self._formed_at < EARLY_FOR_SECONDS
 
-    async def _tell(self, tempo: StepTiming, now: float) -> None:
-        self.record(
-            "tempo",
-            attempt=self.detective.attempt,
-            tempo=to_plain(replace(tempo, attempt=self.detective.attempt)),
+    def _keep_lateness(self, tempo: StepTiming) -> None:
+        found = self._tracker.late_after(self._late_step)
+        if found is None or tempo.step_seconds <= 0:
+            return
+        longest_ns = round(LONGEST_WINDOW_SECONDS * 1e9)
+        self.keep_lateness(
+            LatenessFrame(
+                attempt=self.detective.attempt,
+                from_ns=max(self._late_ns, tempo.at_ns - longest_ns),
+                to_ns=tempo.at_ns,
+                from_step=found.from_step,
+                to_step=found.to_step,
+                step_ns=round(tempo.step_seconds * 1e9),
+                late={rank: seconds / tempo.step_seconds for rank, seconds in found.late.items()},
+                last=found.last,
+            )
         )
+        self._late_step, self._late_ns = found.to_step, tempo.at_ns
+
+    async def _tell(self, tempo: StepTiming, now: float) -> None:
+        """Record the step timing: the whole of it in a file of its own, and as an event what stands out, if it says something new."""
+        tempo = replace(tempo, attempt=self.detective.attempt)
+        self.keep_timing(tempo)
+        if self._told is None or now >= self._told_at + REPEAT_SECONDS or _has_changed(self._told, tempo):
+            self._told, self._told_at = tempo, now
+            self.record("tempo", attempt=tempo.attempt, tempo=to_plain(standing_out(tempo)))
+        self.detective.timing = tempo
         wanted = wants_look(tempo)
-        if wanted and now >= self._look_due:
-            self._look_due = now + LOOK_SECONDS
+        is_same = wanted == self._looked_at
+        if wanted and now >= self._looked_when + (self._look_seconds if is_same else LOOK_SECONDS):
+            self._look_seconds = min(2 * self._look_seconds, LONGEST_LOOK_SECONDS) if is_same else LOOK_SECONDS
+            self._looked_at, self._looked_when = wanted, now
             self.detective.record_looks(*await self.detective.look(wanted))
         await self.detective.judge(self.detective.case(lasts=True))
 
@@ -133,6 +174,18 @@ class PaceMonitor:
             return True
         now, then = _end_of(found), _end_of(before)
         return abs(now - then) > MOVED_FRACTION * max(then, 1)
+
+
+def _has_changed(before: StepTiming, now: StepTiming) -> bool:
+    """Whether a step timing says something that the one before did not say."""
+    worth = MOVED_FRACTION * before.step_seconds
+    held_up = [timing.held_up.ranks if timing.held_up is not None else None for timing in (before, now)]
+    return (
+        is_settled(before) != is_settled(now)
+        or held_up[0] != held_up[1]
+        or abs(now.step_seconds - before.step_seconds) > worth
+        or abs((now.spread_seconds or 0.0) - (before.spread_seconds or 0.0)) > worth
+    )
 
 
 def _end_of(found: Forecast) -> float:

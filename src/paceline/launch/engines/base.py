@@ -5,7 +5,7 @@ recording, diagnosis), so this work is the same on every engine.
 """
 
 import importlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,6 +23,14 @@ PLACES = tuple(name for name in ENGINES if name != "fake")
 
 Handle = Mapping[str, Any]
 """The data with which an engine finds a submitted job: JSON values in the run's directory."""
+
+
+Sent = Callable[[int, int], None]
+"""Called with the bytes that are packed or uploaded and with those of all of it, as they grow."""
+
+
+def nobody_asks(sent_bytes: int, total_bytes: int) -> None:
+    """For `Sent`, where nobody wants to know how far it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +109,8 @@ class Engine(Protocol):
         Raises:  UsageError: the engine cannot run such a job
         """
 
-    def submit(self, request: Request, run_dir: Path) -> Handle:
-        """Submit the job, and return as soon as the engine has accepted it.
+    def submit(self, request: Request, run_dir: Path, sent: Sent = nobody_asks) -> Handle:
+        """Submit the job, and return as soon as the engine has accepted it. `sent`: called while the engine uploads the code, if it does.
 
         Raises:  PacelineError: the engine refused, is unreachable, or there are no credentials; nothing is left behind
         """

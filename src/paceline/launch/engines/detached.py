@@ -19,7 +19,7 @@ import msgspec
 
 from paceline.errors import HostLost, PacelineError, UsageError
 from paceline.facts import Run, SecondaryStatus, Status
-from paceline.launch.engines.base import Engine, Handle, Observation, Request, load
+from paceline.launch.engines.base import Engine, Handle, Observation, Request, Sent, load, nobody_asks
 from paceline.launch.engines.jobs import note_end
 from paceline.process_identity import start_ticks
 from paceline.recording.control import ask
@@ -53,7 +53,7 @@ class DetachedEngine(Engine):
         """
         raise NotImplementedError
 
-    def submit(self, request: Request, run_dir: Path) -> Handle:
+    def submit(self, request: Request, run_dir: Path, sent: Sent = nobody_asks) -> Handle:
         """Start the keeper."""
         return start_keeper(request, run_dir, self.environ)
 

@@ -15,7 +15,7 @@ from paceline.facts import Channel, Contract, Job, Program
 from paceline.job_file import JobFile
 from paceline.launch.disk import refused_by_disk
 from paceline.launch.engines import endpoints
-from paceline.launch.engines.base import Engine, Handle, Observation, Request
+from paceline.launch.engines.base import Engine, Handle, Observation, Request, Sent, nobody_asks
 from paceline.launch.engines.base import load as load_engine
 from paceline.launch.engines.submission import Submission
 from paceline.recording.evidence import read_run
@@ -56,14 +56,16 @@ def make_run_dir(root: Path, run_id: str, mode: int | None = None) -> Path:
         return create_run(root, run_id, mode).path
 
 
-def submit_job(job: Submission, engine: Engine, run_dir: Path) -> Request:
+def submit_job(job: Submission, engine: Engine, run_dir: Path, sent: Sent = nobody_asks) -> Request:
     """Submit the job to the engine and note its handle. If the engine refuses the job, nothing is left behind.
+
+    `sent`: called while the engine uploads the code, if it does.
 
     Raises:  PacelineError: the engine refused the job, or could not be reached
     """
     try:
         request = engine.plan(job)
-        handle = engine.submit(request, run_dir)
+        handle = engine.submit(request, run_dir, sent)
     except BaseException:
         shutil.rmtree(run_dir, ignore_errors=True)
         raise

@@ -5,14 +5,15 @@ import gzip
 import hashlib
 import io
 import os
-import subprocess
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.errors import UsageError
+from paceline.launch.engines.base import Sent, nobody_asks
 from paceline.launch.engines.submission import Package
+from paceline.probes.git_state import git_state
 
 IGNORE_FILE = ".pacelineignore"
 ALWAYS_IGNORED = (
@@ -21,7 +22,6 @@ ALWAYS_IGNORED = (
 )  # fmt: skip
 # A larger directory has data, not only code. It would be sent to every host before the first rank starts.
 MOST_BYTES = 512 << 20
-_GIT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class _File:
     """Size of the file."""
 
 
-def package(directory: Path, archive: Path, ignore: Sequence[str] = ()) -> Package:
+def package(directory: Path, archive: Path, ignore: Sequence[str] = (), *, packed: Sent = nobody_asks) -> Package:
     """Pack `directory` into `archive`, without files that match `ignore`, .pacelineignore or the default patterns.
 
     Patterns are shell patterns. They are matched against a name and against the path below `directory`. A pattern with a `/` at its end
@@ -51,7 +51,7 @@ def package(directory: Path, archive: Path, ignore: Sequence[str] = ()) -> Packa
     if size > MOST_BYTES:
         raise _too_large(directory, files, size)
     archive.parent.mkdir(parents=True, exist_ok=True)
-    digest = _write(files, archive)
+    digest = _write(files, archive, lambda done: packed(done, size))
     commit, dirty = git_state(directory)
     return Package(
         directory=str(directory.resolve()),
@@ -63,15 +63,6 @@ def package(directory: Path, archive: Path, ignore: Sequence[str] = ()) -> Packa
         commit=commit,
         dirty=dirty,
     )
-
-
-def git_state(directory: Path) -> tuple[str | None, tuple[str, ...]]:
-    """The commit that is checked out, and the paths below `directory` that differ from it; None and (): git does not know."""
-    commit = _git(directory, "rev-parse", "HEAD")
-    status = _git(directory, "status", "--porcelain=v1", "--untracked-files=normal", "--", ".")
-    if commit is None or status is None:
-        return None, ()
-    return commit.strip(), tuple(line[3:] for line in status.splitlines())
 
 
 def unpack(archive: Path, target: Path) -> None:
@@ -87,22 +78,6 @@ def unpack(archive: Path, target: Path) -> None:
         # Python 3.11.0 to 3.11.3 have no filters. The archive is our own, so no filter is needed.
         content.extractall(draft, filter="data") if hasattr(tarfile, "data_filter") else content.extractall(draft)
     draft.rename(target)
-
-
-def _git(directory: Path, *argv: str) -> str | None:
-    try:
-        done = subprocess.run(
-            ("git", "-C", str(directory), *argv),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_GIT_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
 
 
 def _patterns_of(file: Path) -> tuple[str, ...]:
@@ -148,9 +123,9 @@ def _ignored(name: Path, patterns: Sequence[str], *, is_directory: bool) -> bool
     return False
 
 
-def _write(files: Sequence[_File], archive: Path) -> str:
-    """Write the archive. Returns the SHA-256 of its content."""
-    digest = hashlib.sha256()
+def _write(files: Sequence[_File], archive: Path, packed: Callable[[int], None]) -> str:
+    """Write the archive. Returns the SHA-256 of its content. `packed` is called with the bytes so far."""
+    digest, done = hashlib.sha256(), 0
     draft = archive.with_name(f"{archive.name}.part")
     draft.touch(mode=0o600)
     with (
@@ -164,6 +139,8 @@ def _write(files: Sequence[_File], archive: Path) -> str:
             member.size, member.mode = len(content), 0o755 if os.access(file.path, os.X_OK) else 0o644
             tar.addfile(member, io.BytesIO(content))
             digest.update(f"{file.name}\0{member.mode}\0{len(content)}\0".encode(errors="surrogateescape") + content)
+            done += len(content)
+            packed(done)
     draft.replace(archive)
     return digest.hexdigest()
 

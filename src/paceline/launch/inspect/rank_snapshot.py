@@ -1,6 +1,7 @@
 """Reads one rank twice and makes a RankSnapshot of both readings."""
 
 import os
+import re
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from paceline.probes.processes import MovedBytes, ProcessStat, read_io
 from paceline.probes.stacks import StackDump, StackFrame, is_users_file
 
 _MOST_STACKS, _MOST_SLEEPERS = 16, 4
+_GPU = re.compile(r"/dev/nvidia(\d+)")
 _SHOWN_VARIABLES = (
     "OMP_", "MKL_", "KMP_", "GLOO_", "NCCL_", "TORCH_", "PYTORCH_", "CUDA_", "FI_", "UCX_", "MASTER_", "RANK", "LOCAL_RANK",
     "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NVIDIA_VISIBLE", "TOKENIZERS_PARALLELISM", "LD_PRELOAD", "TMPDIR", "MALLOC_",
@@ -177,6 +179,7 @@ def rank_look(parts: RankParts, *, host: str, rank: int, pid: int, at_ns: int, a
         threads=sum(threads.states.values()) if threads else None,
         omp_threads=_omp_threads(setting),
         affinity_cpus=setting.affinity_cpus if setting else None,
+        gpus=_gpus(setting.descriptors) if setting and setting.descriptors else None,
         environment=shown_environment(setting.environment or {}) if setting else {},
         not_judged=_not_judged(parts, pid),
     )
@@ -264,6 +267,11 @@ def _throttled(before: RankReading | None, after: RankReading | None) -> float |
 
 def _share(cpu_seconds: tuple[float, float] | None, which: int, seconds: float) -> float | None:
     return None if cpu_seconds is None or seconds <= 0 else round(cpu_seconds[which] / seconds, 3)
+
+
+def _gpus(descriptors: Descriptors) -> tuple[int, ...]:
+    matches = (_GPU.fullmatch(target) for target in descriptors.targets.values())
+    return tuple(sorted({int(match[1]) for match in matches if match}))
 
 
 def _omp_threads(setting: RankSetting | None) -> int | None:

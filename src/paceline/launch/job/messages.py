@@ -16,7 +16,7 @@ from paceline.facts import RankExit, SecondaryStatus, Status
 from paceline.launch.job.state import Placement
 
 # The number goes up when agents of the previous version would not understand the messages.
-VERSION = 6
+VERSION = 7
 
 NAME = r"\A(?!\.+\Z)[\w.:%-]{1,253}\Z"
 """Pattern of the name of a host or a run. The name becomes part of a path on other hosts."""
@@ -51,6 +51,7 @@ HostCount = Annotated[int, msgspec.Meta(ge=1, le=1 << 16)]
 RankCount = Annotated[int, msgspec.Meta(ge=1, le=MOST_RANKS_PER_HOST)]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+Ports = Annotated[tuple[Port, ...], msgspec.Meta(max_length=MOST_RANKS_PER_HOST + 1)]
 StepNumber = Annotated[int, msgspec.Meta(ge=1, le=(1 << 63) - 1)]
 StepCount = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 HashSeed = Annotated[int, msgspec.Meta(ge=1, lt=1 << 32)]
@@ -80,6 +81,8 @@ class Hello(msgspec.Struct, tag="hello", kw_only=True, frozen=True):
     """The least and the greatest number of hosts of the job. They must equal the coordinator's."""
     paceline_version: Version
     """The version of paceline on the host."""
+    ports: Ports = ()
+    """Free ports of the host for servers of its ranks; empty: its job needs none."""
 
 
 class Welcome(msgspec.Struct, tag="welcome", kw_only=True, frozen=True):
@@ -204,6 +207,8 @@ class StopMessage(msgspec.Struct, tag="stop", kw_only=True, frozen=True):
     """Time between the signal and SIGKILL."""
     reason: Text
     """Why, for people."""
+    after_failure: bool = False
+    """A rank or a host has failed, or hangs: the other ranks cannot save what they have made together."""
 
 
 class KillMessage(msgspec.Struct, tag="kill", kw_only=True, frozen=True):
@@ -259,6 +264,8 @@ class IdleMessage(msgspec.Struct, tag="idle", kw_only=True, frozen=True):
     """The greatest number of steps that a rank of this host has made, as far as the host keeps state."""
     made_count: StepCount = 0
     """The same as the ranks themselves have counted in this attempt; 0: it is not known yet."""
+    ports: Ports = ()
+    """Free ports of this host for the next attempt; empty: the job needs none."""
 
 
 class ResumedMessage(msgspec.Struct, tag="resumed", kw_only=True, frozen=True):

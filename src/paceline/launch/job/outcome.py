@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from paceline.diagnosis.crash.root_cause import blame_time_ns, by_blame, how_it_ended, is_symptom
+from paceline.diagnosis.crash.root_cause import SAVED_AND_LEFT, blame_time_ns, by_blame, how_it_ended, is_symptom
 from paceline.facts import RankExit, SecondaryStatus, Status
 from paceline.findings import Finding, Severity
+from paceline.recording.rank_sets import named_ranks
 
 OWN_CODES = range(200, 206)
 MISMATCH_CODE = 205
@@ -187,8 +188,11 @@ def never_arrived(missing: int, wanted: int, waited_seconds: float) -> Outcome:
     )
 
 
-def stopped(stop: Stop) -> Outcome:
-    """The job was ended from outside: by its limit, a signal to the agent, `paceline stop`, or a host that cannot run it."""
+def stopped(stop: Stop, exits: Sequence[RankExit] = ()) -> Outcome:
+    """The job was ended from outside: by its limit, a signal to the agent, `paceline stop`, or a host that cannot run it.
+
+    `exits`: how the ranks ended; those that saved before are named.
+    """
     if stop.kind is StopKind.REFUSED:
         return Outcome(exit_code=2, status=Status.FAILED, secondary_status=SecondaryStatus.FAILED, reason=stop.reason)
     if stop.kind is StopKind.HANG:
@@ -202,7 +206,14 @@ def stopped(stop: Stop) -> Outcome:
         code, secondary = 204, SecondaryStatus.INTERRUPTED
     else:
         code = 128 + signal.Signals[stop.signal]
-    return Outcome(exit_code=code, status=Status.STOPPED, secondary_status=secondary, reason=stop.reason)
+    return Outcome(
+        exit_code=code, status=Status.STOPPED, secondary_status=secondary, reason=stop.reason + _saved(exits)
+    )
+
+
+def _saved(exits: Sequence[RankExit]) -> str:
+    saved = [exit.rank for exit in exits if exit.note == SAVED_AND_LEFT]
+    return f"; {named_ranks(saved)} {SAVED_AND_LEFT}" if saved else ""
 
 
 def run_code(code: int) -> int:

@@ -129,10 +129,12 @@ def objection_to_first(message: Message, own_name: str, own_ranks: int) -> str:
 
 
 def _follow(placements: Iterable[Placement]) -> bool:
-    """Whether ranks and node ranks count up from 0 without a gap, on different hosts."""
+    """Whether ranks and node ranks count up from 0 without a gap, on different hosts with possible ports."""
     rank, seen = 0, set()
     for node_rank, placed in enumerate(placements):
         if (placed.node_rank, placed.first_rank) != (node_rank, rank) or placed.ranks < 1:
+            return False
+        if not all(1 <= port <= 65535 for port in placed.ports):
             return False
         rank += placed.ranks
         seen.add(placed.host)

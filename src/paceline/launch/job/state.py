@@ -65,6 +65,8 @@ class Member:
     """Number of ranks that the host starts."""
     node_rank: int | None = None
     """The node rank that the host asks for; None: the host is placed by arrival."""
+    ports: tuple[int, ...] = ()
+    """Free ports of the host for servers of its ranks; empty: the job needs none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,8 @@ class Placement:
     """The lowest global rank on this host."""
     ranks: int
     """Number of ranks on this host."""
+    ports: tuple[int, ...] = ()
+    """Free ports of the host for servers of its ranks; empty: the job needs none."""
 
 
 # ---------------------------------------------------------------------------------------------------------------- events
@@ -138,6 +142,8 @@ class HostFinished:
     """The greatest number of steps that a rank of the host has made, as far as it keeps state."""
     made_count: int = 0
     """The same as the ranks themselves have counted."""
+    ports: tuple[int, ...] = ()
+    """Free ports of the host for the next attempt; empty: the job needs none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +235,8 @@ class StopRanks:
     """Time between the signal and SIGKILL."""
     reason: str
     """Why, for people."""
+    after_failure: bool = False
+    """A rank or a host has failed, or hangs: the other ranks cannot save what they have made together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,7 +426,7 @@ def _advance(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
         return state, ()
     placements = _place(state.seats[: state.job.max_hosts])
     # Other hosts, or the same with other ranks, do not have the state.
-    resume = state.resume if state.resume_placements in ((), placements) else None
+    resume = state.resume if _without_ports(state.resume_placements) in ((), _without_ports(placements)) else None
     fresh = replace(state, placements=placements, formed_before=True, resume=resume, **_FRESH)
     # Ranks that wait for a host that still downloads would time out. If there is data to fetch, all ranks start together.
     running = replace(fresh, phase=JobPhase.FETCHING) if state.job.fetches else _running(fresh, at)
@@ -437,11 +445,20 @@ def _place(seats: tuple[Member, ...]) -> tuple[Placement, ...]:
     for node_rank, seat in enumerate(ordered):
         placements.append(
             Placement(
-                host=seat.host, address=seat.address, node_rank=node_rank, first_rank=first_rank, ranks=seat.ranks
+                host=seat.host,
+                address=seat.address,
+                node_rank=node_rank,
+                first_rank=first_rank,
+                ranks=seat.ranks,
+                ports=seat.ports,
             )
         )
         first_rank += seat.ranks
     return tuple(placements)
+
+
+def _without_ports(placements: tuple[Placement, ...]) -> tuple[Placement, ...]:
+    return tuple(replace(placement, ports=()) for placement in placements)
 
 
 def _left(state: JobState, event: HostLeft) -> tuple[JobState, tuple[Action, ...]]:
@@ -455,7 +472,8 @@ def _left(state: JobState, event: HostLeft) -> tuple[JobState, tuple[Action, ...
     state = replace(state, idle=state.idle | {event.host})
     if state.phase in (JobPhase.FETCHING, JobPhase.RUNNING) and not finished_well:
         state = replace(state, phase=JobPhase.STOPPING, lost=(event.host, event.reason))
-        stop = StopRanks("SIGTERM", state.job.shutdown_timeout_seconds, f"host {event.host} is lost")
+        grace_seconds = state.job.shutdown_timeout_seconds
+        stop = StopRanks("SIGTERM", grace_seconds, f"host {event.host} is lost", after_failure=True)
         after, actions = _when_all_idle(state, event.at)
         return after, actions if after.phase is not JobPhase.STOPPING else (stop,)
     return _when_all_idle(state, event.at)
@@ -467,6 +485,10 @@ def _rank_exited(state: JobState, event: RankExited) -> tuple[JobState, tuple[Ac
     # The exit of a rank that was killed comes twice: at once, and again when it is known who killed it.
     others = tuple(exit for exit in state.exits if exit.rank != event.exit.rank)
     state = _with_killed(replace(state, exits=others + (event.exit,)), event)
+    if state.phase is JobPhase.RUNNING and _is_done(state):
+        grace_seconds = state.job.shutdown_timeout_seconds
+        stop = StopRanks("SIGTERM", grace_seconds, "rank 0, the chief, has ended", after_failure=True)
+        return replace(state, phase=JobPhase.STOPPING), (stop,)
     if event.exit.code == 0 or state.phase not in (JobPhase.RUNNING, JobPhase.STOPPING):
         return state, ()
     if _first_was_killed(state) and not _ends_for_another_reason(state):
@@ -479,9 +501,19 @@ def _rank_exited(state: JobState, event: RankExited) -> tuple[JobState, tuple[Ac
         kill = KillRanks(f"the state of rank {event.exit.rank} could not be put back", at_once=True)
         return replace(state, phase=JobPhase.STOPPING, killing=True), (kill,)
     if state.phase is JobPhase.RUNNING:
-        stop = StopRanks("SIGTERM", state.job.shutdown_timeout_seconds, f"rank {event.exit.rank} failed")
+        grace_seconds = state.job.shutdown_timeout_seconds
+        stop = StopRanks("SIGTERM", grace_seconds, f"rank {event.exit.rank} failed", after_failure=True)
         return replace(state, phase=JobPhase.STOPPING), (stop,)
     return state, ()
+
+
+def _is_done(state: JobState) -> bool:
+    """Whether rank 0 has ended a job that it ends alone, before any other rank has failed."""
+    return (
+        state.job.ends_with_rank_0
+        and any(exit.rank == 0 and exit.code == 0 for exit in state.exits)
+        and all(exit.code == 0 or exit.signalled_by_us for exit in state.exits)
+    )
 
 
 def _with_killed(state: JobState, event: RankExited) -> JobState:
@@ -517,8 +549,10 @@ def _ends_for_another_reason(state: JobState) -> bool:
 def _host_idle(state: JobState, event: HostFinished) -> tuple[JobState, tuple[Action, ...]]:
     if event.attempt != state.attempt or event.host not in {placed.host for placed in state.placements}:
         return state, ()
+    seats = tuple(replace(seat, ports=event.ports) if seat.host == event.host else seat for seat in state.seats)
     state = replace(
         state,
+        seats=seats,
         idle=state.idle | {event.host},
         kept={**state.kept, event.host: event.kept},
         step_count=max(state.step_count, event.step_count),
@@ -539,11 +573,13 @@ def _when_all_idle(state: JobState, at: float) -> tuple[JobState, tuple[Action, 
     if any(placement.host not in state.idle for placement in state.placements):
         return state, ()
     if state.stop is not None:
-        return _finish(state, stopped(state.stop))
+        return _finish(state, stopped(state.stop, state.exits))
     if any(exit.state_mismatch for exit in state.exits):
         return _finish(state, mismatched(state.exits))
     if state.hung is not None:
         return _after_hang(state, state.hung, at) if state.hung_ranks else _restart(state, at)
+    if state.lost is None and _is_done(state):
+        return _finish(state, completed())
     if state.lost is None and all(exit.code == 0 for exit in state.exits):
         unknown = next((p.host for p in state.placements if not _all_ended_well(state, p.host)), None)
         if unknown is None:
@@ -693,7 +729,9 @@ def _hung(state: JobState, event: Hung) -> tuple[JobState, tuple[Action, ...]]:
     else:
         state = replace(state, stop=Stop(StopKind.HANG, "SIGTERM", event.reason))
     grace_seconds = min(HUNG_GRACE_SECONDS, state.job.shutdown_timeout_seconds)
-    return replace(state, phase=JobPhase.STOPPING), (StopRanks("SIGTERM", grace_seconds, event.reason),)
+    return replace(state, phase=JobPhase.STOPPING), (
+        StopRanks("SIGTERM", grace_seconds, event.reason, after_failure=True),
+    )
 
 
 def _tick(state: JobState, event: Tick) -> tuple[JobState, tuple[Action, ...]]:

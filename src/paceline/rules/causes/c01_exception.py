@@ -17,7 +17,9 @@ from paceline.diagnosis.crash.exits import (
     tail_of,
     words_of,
 )
+from paceline.diagnosis.crash.keras_release import other_release
 from paceline.diagnosis.crash.missing_package import install_torch, lacks_torch, missing_package
+from paceline.diagnosis.crash.root_cause import telling_line
 from paceline.diagnosis.crash.shared_memory import Shortage, shortage_in
 from paceline.facts import RankError, RankExit
 from paceline.findings import Cause, CauseFinding
@@ -79,7 +81,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
     first = exits[0]
     error = first.error
-    said = f": {error.message.strip().splitlines()[0][:300]}" if error is not None and error.message.strip() else ""
+    said = f": {telling_line(error.message)[:300]}" if error is not None and error.message.strip() else ""
     lacking = missing_package(error)
     where = place_of(first)
     before = after_it(case, first, exits)
@@ -102,6 +104,7 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
         next=(
             *(_install(lacking, error) if lacking and error is not None else ()),
             _in_the_tree(error),
+            other_release(error),
             _on_path(first, words),
             f"edit {own_line_of(first)}" if where and not lacks_torch(error) else "",
             # A script that ends itself often says why on stdout.

@@ -27,11 +27,16 @@ Not to be confused with: C01 (the exit code is not 0); M07 (the rank took batche
   stopped before its loader was used up); M06 (the rank is in its loop, or all ranks are at the end of an epoch, and
   this rank makes a call that the others leave out).
 What to do: Use DistributedSampler with drop_last=True, shards of equal size, or `with
-  torch.distributed.algorithms.Join([model])`.
+  torch.distributed.algorithms.Join([model])`. In TensorFlow: `dataset.repeat()` with `steps_per_epoch`.
 How to inject it: examples/broken/m05_uneven.py, examples/broken/m05_barrier.py, examples/broken/m05_evaluates.py,
   examples/broken/m05_epochs.py
 Source: torch.distributed.algorithms.Join.
 """
+
+_EVEN = (
+    "give every rank the same number of batches: DistributedSampler(..., drop_last=True), or wrap the loop in Join([model]); "
+    "in TensorFlow, dataset.repeat() with steps_per_epoch"
+)
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
@@ -68,7 +73,7 @@ def _ended(case: Case, exit: RankExit, own: BatchCounts | None, out: RanOut | No
             f"{named_ranks(with_more)} took more batches" if with_more and not longer else "",
         ),
         next=(
-            "give every rank the same number of batches: DistributedSampler(..., drop_last=True), or wrap the loop in Join([model])",
+            _EVEN,
             log_command(case, exit.rank),
         ),
     )
@@ -97,7 +102,7 @@ def _behind_its_loop(left: LeftLoop) -> CauseFinding:
         ),
         ruled_out=("a call that the others leave out (M06): they are still in their loops",),
         next=(
-            "give every rank the same number of batches: DistributedSampler(..., drop_last=True), or wrap the loop in Join([model])",
+            _EVEN,
             *(
                 ()
                 if left.own is not None or left.out is not None

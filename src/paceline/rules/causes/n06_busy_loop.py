@@ -14,7 +14,8 @@ A rank is in an endless loop, or in one very long computation
 
 What it means: The late rank uses a whole core and stays in one place: a loop that does not end, a regular expression
   with exponential backtracking, or one call that takes very long. If such a loop is in C code, no other thread of the
-  rank can run Python.
+  rank can run Python. A rank that waits for its GPU looks the same, because CUDA waits with a busy core: then a kernel does
+  not end.
 Why it matters: The process is busy, so a monitor that looks only at load sees nothing wrong.
 Deciding evidence: The rank uses about one core of CPU time and makes no disk or network traffic. Every snapshot shows
   the same functions on its stack. Its CPU quota does not slow it down. After two minutes in one place the rank counts
@@ -22,7 +23,8 @@ Deciding evidence: The rank uses about one core of CPU time and makes no disk or
 Not to be confused with: N01 (the rank is idle); N04 (the stack changes, or data move); N05 (the rank compiles); S02
   (a CPU quota stops the rank).
 What to do: Read the line that the finding names, and find out what should end its loop. `py-spy dump --locals --pid
-  PID` shows the variables.
+  PID` shows the variables. If the rank uses a GPU, `CUDA_LAUNCH_BLOCKING=1` makes each call wait for its own kernel, so
+  that the line is the one that launched it.
 How to inject it: `paceline run --nproc-per-node 2 examples/broken/n06_busy_loop.py`, then `paceline why`.
 Source: proc(5), fields utime and stime.
 """
@@ -77,6 +79,11 @@ def _finding(late: LaggingRank) -> CauseFinding:
                 if late.look.ping_answers and late.look.traceback_answers is False
                 else ()
             ),
+            *(
+                ("it has a GPU open, and CUDA waits with a busy core: it may be a kernel that does not end",)
+                if late.look.gpus
+                else ()
+            ),
         ),
         ruled_out=(
             "not asleep: it uses the CPU",
@@ -85,6 +92,7 @@ def _finding(late: LaggingRank) -> CauseFinding:
         ),
         next=(
             f"{site_of(place)}: see what would end this",
+            *(("the line that launched the kernel: CUDA_LAUNCH_BLOCKING=1",) if late.look.gpus else ()),
             *late.while_it_lasts(
                 f"its variables: py-spy dump --nonblocking --locals --pid {late.look.pid} on {late.look.host}"
             ),

@@ -10,15 +10,13 @@ from paceline.rules.script import Script, script_of
 PAGE = """\
 A module or a call that is not there
 
-What it means: The script imports smdistributed.modelparallel or the TensorFlow side of smdistributed.dataparallel,
-  which paceline does not have. Or it calls a function on smdistributed's module or on torch.distributed that no
-  release of either had, such as all_reduce_params(model).
+What it means: The script imports smdistributed.modelparallel, which paceline does not have. Or it calls a function on
+  smdistributed's module or on torch.distributed that no release of either had, such as all_reduce_params(model).
 Why it matters: Every rank ends with an ImportError or an AttributeError. Published examples contain such calls. Most
   of them are the names that Horovod or MPI uses for an existing function.
 What to do: Use the name under "next". Instead of model parallelism use torch's FSDP2
-  (`torch.distributed.fsdp.fully_shard`), instead of the TensorFlow side `tf.distribute.MultiWorkerMirroredStrategy`.
-  An import under a condition, or in a `try` that continues without it, is not reported.
-Source: SMDDP 1.0 to 1.4 API documents; docs/smdistributed.md; paceline explain X21, X22, X24.
+  (`torch.distributed.fsdp.fully_shard`). An import under a condition, or in a `try` that continues without it, is not reported.
+Source: SMDDP 1.0 to 1.4 API documents; docs/smdistributed.md; paceline explain X22, X24.
 """
 
 _SMDDP = ("smdistributed.dataparallel.torch.distributed", "smdistributed.dataparallel.torch")
@@ -27,7 +25,6 @@ _DDP = "smdistributed.dataparallel.torch.parallel.distributed.DistributedDataPar
 _TORCH_DDP = "torch.nn.parallel.DistributedDataParallel(model)"
 _NOT_HERE = {
     "smdistributed.modelparallel": "split the model with torch.distributed.fsdp.fully_shard",
-    "smdistributed.dataparallel.tensorflow": "tf.distribute.MultiWorkerMirroredStrategy, or smdistributed.dataparallel.torch",
 }
 _SKIPS_IMPORT = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException", "")
 # A name that never existed -> the intended name, in paceline's module API of smdistributed and in torch.distributed.

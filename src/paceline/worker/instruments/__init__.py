@@ -12,10 +12,14 @@
     exit.py             how the script exits
     worker_server.py    torch's worker server, started without output
     flight_recorder.py  the buffer size of torch's flight recorder
+    tensorflow.py       the steps of TensorFlow
+    keras_on_jax.py     the steps of Keras on JAX
+    script_steps.py     the steps that a script counts itself
 
-Each file has one class, a `RankInstrument` (instrument.py), and is loaded at the start of `import torch`. A file named in PACELINE_OFF is
-not loaded. If findings depend on an instrument, the instrument also has a member in `recording.ring.Instrument`. Only such a member tells
-a reader of the recording that the instrument was off, was dropped, or lacks what it needs in this torch.
+Each file has one class, a `RankInstrument` (instrument.py), and is loaded at the start of `import torch`, `tensorflow` or `keras`, or at
+the first `paceline.step()`. A file named in PACELINE_OFF is not loaded. If findings depend on an instrument, the instrument also has a
+member in `recording.ring.Instrument`. Only such a member tells a reader of the recording that the instrument was off, was dropped, or
+lacks what it needs in this torch.
 """
 
 import importlib

@@ -1,6 +1,6 @@
 """Times the saves of checkpoints, and notes whether the script loads one before its first step.
 
-Both are about `torch.save` and `torch.load`, `torch.distributed.checkpoint` and safetensors.
+Both are about `torch.save` and `torch.load`, `torch.distributed.checkpoint`, safetensors, `tf.train.Checkpoint` and Keras.
 """
 
 import functools
@@ -21,13 +21,19 @@ _SAVES = {
     "torch.serialization": ("save",),
     "torch.distributed.checkpoint.state_dict_saver": ("save", "async_save"),
     "safetensors.torch": ("save_file", "save_model"),
+    "keras.src.saving.saving_api": ("save_model", "save_weights"),
+    "tf_keras.src.saving.saving_api": ("save_model", "save_weights"),
 }
 # Module -> its functions that load from a file or a directory.
 _LOADS = {
     "torch.serialization": ("load",),
     "torch.distributed.checkpoint.state_dict_loader": ("load", "load_state_dict"),
     "safetensors.torch": ("load_file", "load_model"),
+    "keras.src.saving.saving_api": ("load_model", "load_weights"),
+    "tf_keras.src.saving.saving_api": ("load_model", "load_weights"),
 }
+# TensorFlow's checkpoints all go through one class, with this method for each.
+_TRACKABLE = ("tensorflow.python.checkpoint.checkpoint", "TrackableSaver")
 _MOST_FILES = 256
 
 
@@ -45,6 +51,7 @@ class CheckpointObserver(RankInstrument):
 
     def patches(self) -> dict[str, Patch]:
         files = dict.fromkeys((*_SAVES, *_LOADS), self._files)
+        files[_TRACKABLE[0]] = self._trackable
         return {**files, "torch.optim.optimizer": self._optimizer, "torch.nn.modules.module": self._module}
 
     def _files(self, module: Any) -> None:
@@ -54,6 +61,11 @@ class CheckpointObserver(RankInstrument):
         for name in _LOADS.get(module.__name__, ()):
             if hasattr(module, name):
                 setattr(module, name, _noted(getattr(module, name), self.rank, _time_of_newest))
+
+    def _trackable(self, module: Any) -> None:
+        owner = getattr(module, _TRACKABLE[1])
+        owner.save = _timed(owner.save, self.rank)
+        owner.restore = _noted(owner.restore, self.rank, _time_of_prefix)
 
     def _optimizer(self, module: Any) -> None:
         # A checkpoint that none of these functions read, such as a pickle.
@@ -105,6 +117,12 @@ def _time_of_newest(arguments: Iterable[Any]) -> int:
     paths = [argument for argument in arguments if isinstance(argument, str | os.PathLike) and os.path.exists(argument)]
     times = [os.stat(file).st_mtime_ns for path in paths for file in _files_of(path)]
     return max(times, default=time.time_ns())
+
+
+def _time_of_prefix(arguments: Iterable[Any]) -> int:
+    """The same for TensorFlow, which names a checkpoint by what its files begin with."""
+    prefixes = [str(argument) for argument in arguments if isinstance(argument, str | os.PathLike)]
+    return _time_of_newest([f"{prefix}.index" for prefix in prefixes])
 
 
 def _files_of(path: Any) -> list[Any]:

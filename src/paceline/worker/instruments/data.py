@@ -74,6 +74,7 @@ def measure_loaders(iterator: Any, rank: RankRecorder) -> None:
         rank.registry.tell("loader_began", args[0] if args else kwargs.get("loader"))
         try:
             rank.loader_begins(id(self))
+            rank.batch_sizes[id(self)] = _batch_size(args[0] if args else kwargs.get("loader"))
             rank.loader_lengths[id(self)] = len(self._index_sampler) if self._dataset_kind == 0 else 0
         except Exception as error:
             # A sampler without an end has no length.
@@ -92,3 +93,9 @@ def measure_loaders(iterator: Any, rank: RankRecorder) -> None:
             rank.registry.tell("loader_began", loader)
 
     iterator._reset = left_alone_by_compile(_reset)
+
+
+def _batch_size(loader: Any) -> int:
+    """Samples in a batch; 0 if nobody says it, as for batches that a sampler of its own makes."""
+    size = getattr(loader, "batch_size", None) or getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
+    return size if isinstance(size, int) and not isinstance(size, bool) and 0 < size < 1 << 62 else 0

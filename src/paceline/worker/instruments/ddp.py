@@ -38,9 +38,12 @@ class ExposedCommunication(RankInstrument):
 
     def model_wrapped(self, module: Any) -> None:
         if not hasattr(getattr(module, "logger", None), "_get_ddp_logging_data"):
+            # Its exchange is not even sampled.
+            self.rank.samples_ddp = True
             self.rank.lacks(self.name)
             return
         self.reducers.append(SampledReducer(module, self.rank))
+        self._say_sampled()
         self.call_at(self.rank.step_count + FIRST_READ_AFTER_STEPS)
 
     def reducer_renewed(self, module: Any) -> None:
@@ -52,8 +55,14 @@ class ExposedCommunication(RankInstrument):
         self.rank.held_ns = 0
         self.reducers = [reducer for reducer in self.reducers if reducer.is_alive()]
         self.rank.held_ns = sum([reducer.exposed_ns(self.rank) for reducer in self.reducers])
+        self._say_sampled()
         if self.reducers:
             self.call_at(step + min(reducer.every for reducer in self.reducers))
+
+    def _say_sampled(self) -> None:
+        if self.rank.samples_ddp != bool(self.reducers):
+            self.rank.samples_ddp = bool(self.reducers)
+            self.rank.publish_state()
 
     def _watch(self, parallel: Any) -> None:
         ddp_class, rank = parallel.DistributedDataParallel, self.rank

@@ -55,7 +55,9 @@ class ReplicaMarks(RankInstrument):
         self._mark_samplers(self._samplers.stepped(step))
         if step >= self._next_mark:
             self._next_mark = next_mark(step)
-            self._mark(optimizer, frame)
+            # What counts a step need not be an optimizer of torch.
+            if hasattr(optimizer, "param_groups"):
+                self._mark(optimizer, frame)
         self.call_at(self._next_mark)
 
     def _mark(self, optimizer: Any, frame: FrameType | None) -> None:

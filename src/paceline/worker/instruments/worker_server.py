@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,9 @@ class WorkerServerStart(RankInstrument):
     """Starts the server when the process has become a rank. It needs the exit instrument, which closes the server's gate."""
 
     def ring_opened(self) -> None:
+        # A rank that trains with TensorFlow has no such server, and must not load torch for it.
+        if "torch" not in sys.modules:
+            return
         server = None if "exit" in self.rank.off else start()
         assert self.rank.ring is not None
         self.rank.ring.cells[Cell.WORKER_SERVER] = server is not None

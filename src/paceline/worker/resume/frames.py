@@ -9,27 +9,10 @@ import sys
 from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
 from typing import Any
 
-from ..error_file import is_users
+from ..error_file import is_users, users_frame
 from .insert import portable
 from .liveness import live_names
 from .plain_objects import has_changing_defaults
-
-_is_users: dict[str, bool] = {}
-
-
-def is_of_user(file: str) -> bool:
-    """Whether a file is the user's own."""
-    known = _is_users.get(file)
-    if known is None:
-        known = _is_users[file] = is_users(file)
-    return known
-
-
-def users_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame of the user, from this one on."""
-    while frame is not None and not is_of_user(frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame
 
 
 def is_in_call(frame: FrameType) -> bool:
@@ -42,7 +25,7 @@ def users_frames(frame: FrameType | None) -> list[FrameType]:
     """All frames of the user, from this one outwards, the outermost first."""
     found = []
     while frame is not None:
-        if is_of_user(frame.f_code.co_filename):
+        if is_users(frame.f_code.co_filename):
             found.append(frame)
         frame = frame.f_back
     return found[::-1]
@@ -105,7 +88,7 @@ def set_variables(frame: FrameType, variables: dict[str, Any]) -> None:
 def _is_of_user(name: str, module: ModuleType) -> bool:
     file = getattr(module, "__file__", None)
     # torch has modules with a name in place of a path. multiprocessing names the main module twice.
-    return isinstance(file, str) and os.path.isabs(file) and is_of_user(file) and name != "__mp_main__"
+    return isinstance(file, str) and os.path.isabs(file) and is_users(file) and name != "__mp_main__"
 
 
 def _is_fixed(name: str, value: Any) -> bool:

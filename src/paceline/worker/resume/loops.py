@@ -236,6 +236,8 @@ class RunningLoops:
                 if session.stepped:
                     session.before_item(loop, sys._getframe(1))
                 loop.is_taking = True
+                # Batches that were taken since, for an evaluation in a generator expression, are no items of this loop.
+                self.batch_was_taken = False
                 try:
                     item = next(iterator)
                 except StopIteration:

@@ -4,8 +4,10 @@ import collections
 import enum
 import functools
 import importlib
+import re
 import sys
 import types
+import warnings
 from typing import Any
 
 from .object_graph import LEFT, MISSING, CannotKeep, CannotPutBack, Capture, ObjectKind, Restore, Value
@@ -16,6 +18,10 @@ _IMMUTABLE = frozenset({
     "fractions.Fraction", "pathlib.PosixPath", "pathlib._local.PosixPath", "uuid.UUID", "torch.device", "torch.dtype",
     "builtins.range", "builtins.slice", "builtins.ellipsis",
 })  # fmt: skip
+# Only these releases say so, at every iterator of itertools that is kept; a filter is set once, because each change of the filters makes
+# Python forget which of the user's warnings it has shown.
+if (3, 12) <= sys.version_info < (3, 14):
+    warnings.filterwarnings("ignore", "Pickle, copy, and deepcopy support", DeprecationWarning, re.escape(__name__))
 # Py_TPFLAGS_IMMUTABLETYPE of a class.
 _IMMUTABLE_CLASS = 1 << 8
 
@@ -53,10 +59,11 @@ class InstanceKind(ObjectKind):
     def keep(self, capture: Capture, thing: Any) -> Any:
         attributes = {name: capture.value(value) for name, value in _attributes_of(thing).items()}
         items: list[Value] | None = None
+        # Python's own methods, because those of the class may do more: a dict of transformers imports all its models.
         if isinstance(thing, dict):
-            items = [capture.value(part) for item in thing.items() for part in item]
+            items = [capture.value(part) for item in _dict_of(thing).items(thing) for part in item]
         elif isinstance(thing, list | set | collections.deque):
-            items = [capture.value(item) for item in thing]
+            items = [capture.value(item) for item in _base_of(thing).__iter__(thing)]
         return [capture.context.names.name_of(type(thing)), attributes, items]
 
     def put(self, restore: Restore, number: int, payload: Any, live: Any) -> Any:
@@ -210,7 +217,7 @@ class ReducedKind(ObjectKind):
     def keep(self, capture: Capture, thing: Any) -> Any:
         try:
             reduced = thing.__reduce__() if not hasattr(thing, "__reduce_ex__") else thing.__reduce_ex__(2)
-        except TypeError as error:
+        except (TypeError, DeprecationWarning) as error:
             raise CannotKeep(f"`{capture.place}` is a {type(thing).__name__}: {error}") from None
         if isinstance(reduced, str):
             # torch.float32 and its like: a name in a module.
@@ -251,20 +258,28 @@ def _defaults(function: Any) -> list[Any]:
 
 
 def _put_items(restore: Restore, live: Any, items: list[Value]) -> None:
-    # Python's own methods, because the user's may do more.
+    # Python's own methods, as in `keep`.
     if isinstance(live, dict):
-        before = dict(live)
-        own: Any = collections.OrderedDict if isinstance(live, collections.OrderedDict) else dict
+        own = _dict_of(live)
+        before = dict(own.items(live))
         own.clear(live)
         for i in range(0, len(items), 2):
             key = restore.thing(items[i])
             own.__setitem__(live, key, restore.thing(items[i + 1], before.get(key, MISSING)))
         return
-    there = list(live)
+    base = _base_of(live)
+    there = list(base.__iter__(live))
     made = [restore.thing(value, there[i] if i < len(there) else MISSING) for i, value in enumerate(items)]
-    base: Any = next(base for base in (list, set, collections.deque) if isinstance(live, base))
     base.clear(live)
     (base.update if base is set else base.extend)(live, made)
+
+
+def _dict_of(thing: Any) -> Any:
+    return collections.OrderedDict if isinstance(thing, collections.OrderedDict) else dict
+
+
+def _base_of(thing: Any) -> Any:
+    return next(base for base in (list, set, collections.deque) if isinstance(thing, base))
 
 
 def _attributes_of(thing: Any) -> dict[str, Any]:

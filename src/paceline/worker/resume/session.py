@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 from ...recording.state_buffer import DOCUMENT, STEPS_WITHOUT_HEAD, Keeping, StateCell
 from .. import gradients
+from ..error_file import users_frame
 from ..no_compile import leave_module_alone, left_alone_by_compile, passed_over_by_warnings
 from ..rank_recorder import this_rank
 from ..signal_handlers import is_of_a_handler
@@ -49,10 +50,11 @@ _TOPIC = "resume"
 # What ends a job whose state cannot be put back; the agent knows the reason by StateCell.KEEPING.
 EXIT_CODE = 205
 # The frames and the bytecode of another Python may be other ones.
-_TRIED_PYTHONS = ((3, 11), (3, 13))
+_TRIED_PYTHONS = ((3, 11), (3, 12), (3, 13))
 # Of an older torch nobody knows what the functions do that are replaced here.
 _OLDEST_TORCH = (2, 4)
 _NOT_YET = object()
+_MOST_OF_AN_ERROR = 160
 
 
 class ResumeSession:
@@ -238,7 +240,7 @@ class ResumeSession:
 
     def before_batch(self, frame: FrameType | None) -> None:
         """The script takes a batch from a loader by itself, in no loop that is followed."""
-        users = frames.users_frame(frame)
+        users = users_frame(frame)
         if users is None or not frames.is_in_call(users):
             return
         if self._plan is not None:
@@ -270,7 +272,7 @@ class ResumeSession:
         except Exception as error:
             if is_of_a_handler(error):
                 raise
-            self.refuse("F13", f"{type(error).__name__}: {error}")
+            self.refuse("F13", _short(error))
             this_rank.note_failure(error, "resume")
         self._frequency.kept(began_ns, time.monotonic_ns())
 
@@ -451,7 +453,7 @@ class ResumeSession:
         except CannotPutBack as error:
             self.cannot_put_back(error)
         except Exception as error:
-            self.cannot_put_back(CannotPutBack(f"{type(error).__name__}: {error}"))
+            self.cannot_put_back(CannotPutBack(_short(error)))
         self._marks.flush()
         self._marks.put_back(self._heads)
         self._cells[StateCell.STEP_COUNT] = self._heads
@@ -601,11 +603,12 @@ class ResumeSession:
 
     @staticmethod
     def _notice(text: str) -> None:
-        try:
-            if this_rank.ring is not None:
-                this_rank.calls.notice(this_rank.ring, _TOPIC, text)
-        except Exception as error:
-            this_rank.note_failure(error, "resume")
+        this_rank.notice(_TOPIC, text)
+
+
+def _short(error: Exception) -> str:
+    """An error of somebody else's code, so short that the code behind it is shown too."""
+    return f"{type(error).__name__}: {error}"[:_MOST_OF_AN_ERROR]
 
 
 def _outermost(chain: list[Loop]) -> Loop | None:

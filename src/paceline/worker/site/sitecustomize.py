@@ -1,8 +1,9 @@
-"""Runs in every Python process below a worker of `paceline run`, and waits there for `import torch`.
+"""Runs in every Python process below a worker of `paceline run`, and waits there for `import torch`, `tensorflow` or `keras`, or for a
+first `paceline.step()`.
 
 Python's `site` imports this file because its directory is first on PYTHONPATH. This file removes the directory from `sys.path` again
 (children find it through the environment), and installs one finder, one exit handler and one excepthook. Then it imports the
-`sitecustomize` that would have been imported without it. Until torch is imported, this file loads nothing else of paceline, and uses only
+`sitecustomize` that would have been imported without it. Until then, this file loads nothing else of paceline, and uses only
 modules that every Python has already loaded at that point.
 """
 
@@ -22,12 +23,19 @@ def _worker(name):
     return importlib.import_module(_package_name() + ".worker." + name)
 
 
+def _package_spec(name):
+    import importlib.util
+
+    directory = os.path.dirname(os.path.dirname(os.path.realpath(_HERE)))
+    ours = os.path.join(directory, "__init__.py")
+    return importlib.util.spec_from_file_location(name, ours, submodule_search_locations=[directory])
+
+
 def _package_name():
     import importlib.util
     from importlib.machinery import PathFinder
 
-    directory = os.path.dirname(os.path.dirname(os.path.realpath(_HERE)))
-    ours = os.path.join(directory, "__init__.py")
+    ours = _package_spec("paceline").origin
     for name in ("paceline", "_paceline_in_rank"):
         loaded = sys.modules.get(name)
         if loaded is not None and os.path.realpath(getattr(loaded, "__file__", None) or "") == ours:
@@ -35,7 +43,7 @@ def _package_name():
         # If the user has a module with this name, it keeps the name.
         found = PathFinder.find_spec(name) if loaded is None else loaded.__spec__
         if found is None or os.path.realpath(found.origin or "") == ours:
-            spec = importlib.util.spec_from_file_location(name, ours, submodule_search_locations=[directory])
+            spec = _package_spec(name)
             package = importlib.util.module_from_spec(spec)
             sys.modules[name] = package
             spec.loader.exec_module(package)
@@ -48,8 +56,8 @@ class AfterImport:
 
     def __init__(self):
         self.after = {}
-        self.before = {"torch": self._torch_is_coming}
-        # What torch would read if it were imported now.
+        self.before = dict.fromkeys(("torch", "tensorflow", "keras"), self.prepare)
+        # What the framework would read if it were imported now.
         self.environment = dict(os.environ)
 
     def find_spec(self, name, path=None, target=None):
@@ -100,17 +108,24 @@ class AfterImport:
         except Exception:
             pass
 
-    def _torch_is_coming(self):
+    def prepare(self):
+        # One preparation serves all.
+        self.before.clear()
         _worker("bootstrap").prepare(self)
 
 
 class Shim:
-    """The last finder. If no `smdistributed` is installed, it finds paceline's package under that name. See worker/smdistributed."""
+    """The last finder. If no `smdistributed` is installed, it finds paceline's package under that name. See worker/smdistributed.
+
+    If no `paceline` is installed, it finds ours: a script may call `paceline.step()`.
+    """
 
     # For paceline's own main programs, which are outside of the package.
     paceline_worker = staticmethod(_worker)
 
     def find_spec(self, name, path=None, target=None):
+        if name == "paceline":
+            return _package_spec(name)
         if name.partition(".")[0] != "smdistributed":
             return None
         try:
@@ -155,11 +170,29 @@ def _true(line):
     return True
 
 
+def _first_step():
+    """The first call of `paceline.step()` where no framework has come before. The instrument then takes this function's place."""
+    builtins.__paceline_step__ = _no_step
+    _finder._call(_finder.prepare)
+    builtins.__paceline_step__()
+
+
+def _no_step():
+    pass
+
+
 def _watch_socket():
     def patch(module):
         _worker("host_aliases").patch_socket(module)
 
     _finder.after["socket"] = patch
+
+
+def _join_jax():
+    def register(module):
+        _worker("jax_cluster").register(module)
+
+    _finder.after["jax._src.clusters.cluster"] = register
 
 
 def _hand_over():
@@ -187,13 +220,17 @@ if os.environ.get("PACELINE_RUN_ID"):
     builtins.__paceline_again__ = _true
     if "all" in _off:
         _finder.before.clear()
-    elif "exit" not in _off:
-        atexit.register(_at_exit)
-        if os.environ.get("PACELINE_ERROR_DIR"):
-            _previous_excepthook = sys.excepthook
-            sys.excepthook = _excepthook
+    else:
+        builtins.__paceline_step__ = _first_step
+        if "exit" not in _off:
+            atexit.register(_at_exit)
+            if os.environ.get("PACELINE_ERROR_DIR"):
+                _previous_excepthook = sys.excepthook
+                sys.excepthook = _excepthook
     if os.environ.get("PACELINE_ADDRESSES"):
         _watch_socket()
+    if os.environ.get("PACELINE_RANK_ADDRESSES"):
+        _join_jax()
     if _finder.before or _finder.after:
         sys.meta_path.insert(0, _finder)
 _hand_over()

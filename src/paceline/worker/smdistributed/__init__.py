@@ -1,13 +1,15 @@
-"""The package `smdistributed` for jobs in which it is not installed: the API of AWS's library, over the process groups of comm.
+"""The package `smdistributed` for jobs in which it is not installed: the API of AWS's library, over the process groups of comm
+and over TensorFlow's own collectives.
 
     calls.py        smdistributed.dataparallel.torch.distributed: the module API of its releases 1.0 to 1.3
     model.py        broadcasts and averages over a whole model, for scripts of that API
     parallel.py     its DistributedDataParallel
     backend.py      smdistributed.dataparallel.torch.torch_smddp: the import that makes the backend `smddp` known
-    unsupported.py  errors for what paceline does not have: TensorFlow, model parallelism, names that never existed
+    tensorflow/     smdistributed.dataparallel.tensorflow and its keras module
+    unsupported.py  errors for what paceline does not have: model parallelism, names that never existed
 
 sitecustomize adds one finder behind all other finders, which calls `find`. It writes nothing to disk and does not change `sys.path`. So an
-installed package of that name is found first, and outside of a job there is none. Finding does not import torch.
+installed package of that name is found first, and outside of a job there is none. Finding imports neither torch nor TensorFlow.
 """
 
 import importlib
@@ -26,7 +28,9 @@ MODULES = {
     "smdistributed.dataparallel.torch.parallel": "parallel",
     "smdistributed.dataparallel.torch.parallel.distributed": "parallel",
     "smdistributed.dataparallel.torch.torch_smddp": "backend",
-    "smdistributed.dataparallel.tensorflow": "unsupported",
+    "smdistributed.dataparallel.tensorflow": "tensorflow.calls",
+    "smdistributed.dataparallel.tensorflow.keras": "tensorflow.keras",
+    "smdistributed.dataparallel.tensorflow.keras.callbacks": "tensorflow.callbacks",
     "smdistributed.modelparallel": "unsupported",
 }
 _PACKAGES = {name.rpartition(".")[0] for name in MODULES}
@@ -37,7 +41,7 @@ def find(name: str) -> ModuleSpec | None:
     ours = MODULES.get(name)
     if ours is None:
         return None
-    file = os.path.join(os.path.dirname(__file__), f"{ours}.py")
+    file = os.path.join(os.path.dirname(__file__), *f"{ours}.py".split(".", ours.count(".")))
     spec = ModuleSpec(name, _Loader(ours), origin=file, is_package=name in _PACKAGES)
     # The module gets a __file__: libraries take a package without one for an empty folder. Its __path__ stays empty.
     spec.has_location = True
@@ -56,7 +60,7 @@ class _Loader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """
-        Raises:  NotThereYet: an ImportError, for a module that paceline does not have yet or will never have
+        Raises:  NotThere: an ImportError, for a module that paceline does not have
         """
         if self._ours == _EMPTY:
             return
@@ -68,7 +72,7 @@ class _Loader(Loader):
             setattr(module, name, getattr(ours, name))
         if module.__name__.endswith(".torch"):
             ours.say_local_rank()
-        if module.__name__.endswith(".torch.distributed"):
+        if hasattr(ours, "look_up") and not module.__name__.endswith(".torch"):
             # A name that paceline's module does not define is torch.distributed's, or never existed.
             module.__dict__["__getattr__"] = ours.look_up
             module.__dict__["__dir__"] = ours.names

@@ -1,4 +1,4 @@
-"""Errors for what paceline's smdistributed does not have: parts of the library that come later or never, and calls that it never had."""
+"""Errors for what paceline's smdistributed does not have: a part of the library, and calls that it never had."""
 
 from collections.abc import Iterable
 from typing import NoReturn
@@ -38,7 +38,20 @@ MEANT = {
 }
 
 
-class NotThereYet(ImportError):
+# The same for the TensorFlow side.
+_MEANT_IN_TENSORFLOW = {
+    "all_reduce": "oob_allreduce",
+    "grouped_allreduce": "oob_allreduce",
+    "Average": "ReduceOp.AVERAGE",
+    "Sum": "ReduceOp.SUM",
+    "get_rank": "rank",
+    "get_world_size": "size",
+    "init_process_group": "init",
+    "broadcast_parameters": "broadcast_variables",
+}
+
+
+class NotThere(ImportError):
     """A part of `smdistributed` that paceline does not have. A script can catch it with `except ImportError:` as usual."""
 
 
@@ -48,24 +61,14 @@ class NeverExisted(AttributeError):
 
 def refuse(module: str) -> NoReturn:
     """
-    Raises:  NotThereYet: always
+    Raises:  NotThere: always
     """
-    if module.startswith("smdistributed.modelparallel"):
-        raise NotThereYet(
-            _words(
-                "X24",
-                "smdistributed.modelparallel is not part of paceline",
-                f"import {module}",
-                "split the model with torch's own FSDP2 or DTensor; in transformers, leave the hyperparameter mp_parameters out",
-            ),
-            name=module,
-        )
-    raise NotThereYet(
+    raise NotThere(
         _words(
-            "X21",
-            "smdistributed.dataparallel for TensorFlow comes in a later release of paceline",
+            "X24",
+            "smdistributed.modelparallel is not part of paceline",
             f"import {module}",
-            "train with tf.distribute.MultiWorkerMirroredStrategy, or with PyTorch: smdistributed.dataparallel.torch works",
+            "split the model with torch's own FSDP2 or DTensor; in transformers, leave the hyperparameter mp_parameters out",
         ),
         name=module,
     )
@@ -78,6 +81,14 @@ def no_such_call(name: str, known: Iterable[str]) -> NeverExisted:
     if meant == _DDP:
         next = f"from {_DDP.rpartition('.')[0]} import DistributedDataParallel"
     what = f"{_MODULE} never had `{name}`" + (f"; `{meant.rpartition('.')[2]}` is meant" if meant else "")
+    return NeverExisted(_words("X22", what, f"an access to `{name}`", next))
+
+
+def no_such_tensorflow_call(name: str, known: Iterable[str]) -> NeverExisted:
+    """The error for a name of the TensorFlow module that never existed: most are Horovod's."""
+    meant = _MEANT_IN_TENSORFLOW.get(name) or nearest(name, known)
+    what = f"smdistributed.dataparallel.tensorflow never had `{name}`" + (f"; `{meant}` is meant" if meant else "")
+    next = f"dist.{meant}" if meant else "dir(dist) lists what there is; a gather or a barrier is Horovod's"
     return NeverExisted(_words("X22", what, f"an access to `{name}`", next))
 
 

@@ -8,6 +8,7 @@ from submissions import a_submission
 
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
+from paceline.launch.engines.base import nobody_asks
 from paceline.launch.engines.sagemaker.aws import Aws, asking, refusal
 from paceline.launch.engines.sagemaker.engine import SagemakerEngine
 
@@ -94,7 +95,9 @@ class Services:
         NoSuchKey = ResourceNotFoundException = KeyError
 
     def __getattr__(self, name):
-        def call(*argv, **fields):
+        def call(*argv, Callback=None, **fields):
+            if Callback is not None:
+                Callback(len(argv[0].read()))
             self.calls.append((name, fields or argv[1:]))
             answer = self.answers.get(name, {})
             if isinstance(answer, BaseException):
@@ -113,13 +116,19 @@ def engine_on(services, **options):
     )
 
 
-def submitted(services, tmp_path, job=JOB, **options):
+def submitted(services, tmp_path, job=JOB, sent=nobody_asks, **options):
     wheel = tmp_path / "w.whl"
     wheel.write_bytes(b"")
     made = engine_on(services, wheel=str(wheel), **options)
     run_dir = tmp_path / "place"
     run_dir.mkdir()
-    return made.submit(made.plan(job), run_dir), run_dir
+    return made.submit(made.plan(job), run_dir, sent), run_dir
+
+
+def test_the_upload_says_how_far_it_is(tmp_path):
+    told = []
+    submitted(Services(create_training_job={"TrainingJobArn": "arn"}), tmp_path, sent=lambda *bytes: told.append(bytes))
+    assert [total for _, total in told] == [told[-1][0]] * 2 and 0 < told[0][0] < told[1][0]
 
 
 def test_a_job_is_uploaded_then_created_and_nothing_of_it_stays_here(tmp_path):

@@ -296,6 +296,15 @@ def test_an_array_lasts_as_long_as_a_task_and_fails_with_the_first_that_failed()
     assert (ended.exit_code, ended.reason, dict(ended.nodes)) == (7, "task 1: ended with 7", {"a": "a", "b": "b"})
 
 
+def test_a_name_that_its_node_is_still_writing_is_passed_over(tmp_path):
+    notes = tmp_path / "r-1" / "slurm"
+    notes.mkdir(parents=True)
+    (notes / "r-1.0.node").write_text("ip-10-0-0-1 node0\n")
+    (notes / "r-1.1.node").write_text("")
+    files = slurm.SlurmEngine({}, {})._left(tmp_path / "r-1", None, 1)
+    assert files.nodes == {"ip-10-0-0-1": "node0"}
+
+
 # --------------------------------------------------------------------------------------------------------------- refusals
 
 

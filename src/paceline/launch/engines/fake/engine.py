@@ -17,7 +17,16 @@ from paceline.errors import HostLost, UsageError
 from paceline.facts import SecondaryStatus, Status
 from paceline.findings import Unknown
 from paceline.job_file import job_document
-from paceline.launch.engines.base import Capabilities, Engine, Handle, Observation, Request, known_options
+from paceline.launch.engines.base import (
+    Capabilities,
+    Engine,
+    Handle,
+    Observation,
+    Request,
+    Sent,
+    known_options,
+    nobody_asks,
+)
 from paceline.launch.engines.host_check import StartedHost
 from paceline.launch.engines.remote_program import ConnectionLost
 from paceline.launch.engines.submission import Submission, host_file
@@ -71,7 +80,7 @@ class FakeEngine:
         files = [job_document(host_file(job, rank, "host-0", 29500)) for rank in range(job.hosts)]
         return Request(engine=self.name, job=job, document={"hosts": files})
 
-    def submit(self, request: Request, run_dir: Path) -> Handle:
+    def submit(self, request: Request, run_dir: Path, sent: Sent = nobody_asks) -> Handle:
         """Accept the job, or refuse it with the code of the option `refuse`."""
         if code := self.options.get("refuse"):
             raise UsageError(code, "the fake engine refuses this job", saw=f"refuse={code}", next="leave refuse out")

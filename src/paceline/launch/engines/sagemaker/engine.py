@@ -27,7 +27,16 @@ from typing import Any
 
 from paceline.errors import UsageError
 from paceline.findings import Unknown
-from paceline.launch.engines.base import Capabilities, Engine, Handle, Observation, Request, known_options
+from paceline.launch.engines.base import (
+    Capabilities,
+    Engine,
+    Handle,
+    Observation,
+    Request,
+    Sent,
+    known_options,
+    nobody_asks,
+)
 from paceline.launch.engines.host_check import StartedHost
 from paceline.launch.engines.sagemaker import entry, request
 from paceline.launch.engines.sagemaker.aws import Aws, asking, connect
@@ -110,7 +119,7 @@ class SagemakerEngine:
         """
         raise Unknown("the machines of the job: SageMaker starts them for a job only, which is paid for")
 
-    def submit(self, request: Request, run_dir: Path) -> Handle:
+    def submit(self, request: Request, run_dir: Path, sent: Sent = nobody_asks) -> Handle:
         """Upload the code, then create the job. If SageMaker refuses the job, the upload is deleted again.
 
         Raises:  UsageError E40 credentials, E41 region or network, E42 bucket, E43 refused
@@ -122,7 +131,7 @@ class SagemakerEngine:
         if request.job.environment:
             made["Environment"] = {**made["Environment"], **request.job.environment}
         with (
-            self._uploaded(aws, replace(request, document=made), run_dir),
+            self._uploaded(aws, replace(request, document=made), run_dir, sent),
             asking(f"creating {name}", self.environ, name),
         ):
             answer = aws.client("sagemaker").create_training_job(**made)
@@ -203,7 +212,7 @@ class SagemakerEngine:
         return ""
 
     @contextmanager
-    def _uploaded(self, aws: Aws, request: Request, run_dir: Path) -> Iterator[None]:
+    def _uploaded(self, aws: Aws, request: Request, run_dir: Path, sent: Sent) -> Iterator[None]:
         """Upload the code to S3. It stays there if the block succeeds."""
         bucket, key = bucket_and_key(archive_url(request.document))
         client, done = aws.client("s3"), list[str]()
@@ -214,10 +223,11 @@ class SagemakerEngine:
             pack(request.job, files[key], description=request.files[JOB_FILE], token=secrets.token_hex(16), wheel=wheel)
             if "ContainerEntrypoint" in request.document["AlgorithmSpecification"]:
                 files[f"{key.rpartition('/')[0]}/{ENTRY_FILE}"] = Path(entry.__file__)
+            more = _counted(sum(path.stat().st_size for path in files.values()), sent)
             try:
                 for name, path in files.items():
                     with asking("uploading the code", self.environ, bucket), path.open("rb") as content:
-                        client.upload_fileobj(content, bucket, name)
+                        client.upload_fileobj(content, bucket, name, Callback=more)
                     done.append(name)
                 yield
             except BaseException:
@@ -226,6 +236,18 @@ class SagemakerEngine:
                     with suppress(UsageError), asking("deleting the code again", self.environ, bucket):
                         client.delete_object(Bucket=bucket, Key=name)
                 raise
+
+
+def _counted(total_bytes: int, sent: Sent) -> Callable[[int], None]:
+    """What boto3 calls with the bytes that it has sent since the last call."""
+    sent_bytes = 0
+
+    def more(count: int) -> None:
+        nonlocal sent_bytes
+        sent_bytes += count
+        sent(sent_bytes, total_bytes)
+
+    return more
 
 
 def _streams(client: Any, job_name: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from paceline.errors import PacelineError, UsageError
 from paceline.facts import SecondaryStatus, Status
-from paceline.launch.engines.base import Capabilities, Engine, Handle, Observation, Request
+from paceline.launch.engines.base import Capabilities, Engine, Handle, Observation, Request, Sent, nobody_asks
 from paceline.launch.engines.host_check import StartedHost
 from paceline.launch.engines.package import unpack
 from paceline.launch.engines.slurm import script as script
@@ -93,7 +93,7 @@ class SlurmEngine:
             engine=self.name, job=job, document={"argv": list(script.sbatch_argv(job, options))}, files=texts
         )
 
-    def submit(self, request: Request, run_dir: Path) -> Handle:
+    def submit(self, request: Request, run_dir: Path, sent: Sent = nobody_asks) -> Handle:
         """Write the code and the scripts to the run's directory and submit the job with sbatch.
 
         Raises:  UsageError E30 to E35: Slurm is missing or unreachable, or refuses the job; E38: the directory cannot be used
@@ -219,10 +219,11 @@ class SlurmEngine:
         ]
         number = number or max((end.number for end in ends), default=1)
         run = base if number == 1 else f"{base}.{number}"
+        # A file is empty for a moment while its node writes it.
         nodes = dict(
-            read_plain(file).decode().split()
+            words
             for file in sorted(folder.glob(f"{run}.*.node"))
-            if _is_node(file.name, run)
+            if _is_node(file.name, run) and len(words := read_plain(file).decode().split()) == 2
         )
         recorded, _, _ = read_run((RunDirectory(run_dir.parent / run),))
         ended = recorded.finished_ns is not None
