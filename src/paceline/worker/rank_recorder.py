@@ -254,9 +254,25 @@ class RankRecorder:
         self.phase(RankPhase.TRAINING if self.step_count else RankPhase.STARTING)
         self.rests_on(Basis.DEVICE_WAITS_UNSEEN if "nccl" in backend or "xccl" in backend else Basis.WAITS_TIMED)
 
+    def describe_rendezvous(self, given: dict[str, Any]) -> None:
+        """Write into the ring what this process brings to the rendezvous. If that fails, the rank is still watched.
+
+        given: the arguments of init_process_group by name
+        """
+        from . import rendezvous_identity
+
+        try:
+            if self.ring is not None:
+                cells = self.ring.cells
+                numbers = (None if cells[cell] == UNKNOWN else cells[cell] for cell in (Cell.RANK, Cell.WORLD_SIZE))
+                self.ring.text("rendezvous", rendezvous_identity.identity(given, *numbers))
+        except OSError as error:
+            self.note_failure(error, "identity")
+
     def meets_cluster(self) -> None:
         """TensorFlow's runtime starts and waits for the other processes of its cluster."""
         if (self.ring or self._join_alone()) is not None:
+            self.describe_rendezvous({})
             self.phase(RankPhase.RENDEZVOUS)
 
     def joined_cluster(self, duration_ns: int) -> None:

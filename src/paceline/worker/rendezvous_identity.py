@@ -40,9 +40,11 @@ def _values(given: dict[str, Any], rank: int | None, world_size: int | None) -> 
         yield "store", type(given["store"]).__name__
     yield from ((name, os.environ[name]) for name in VARIABLES if name in os.environ)
     yield "python", platform.python_version()
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        yield "torch", torch.__version__
+    for name in ("torch", "tensorflow"):
+        # A program may have put something else under this name.
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if version is not None:
+            yield name, version
     yield from _code()
 
 

@@ -143,6 +143,13 @@ def test_another_python_counts_only_where_there_is_trouble(meeting, found):
     assert found("M10", meeting(*events))[0].ranks == (1,)
 
 
+def test_another_tensorflow_is_named_where_there_is_trouble(meeting, found):
+    events = (*BOTH, came(0, tensorflow="2.21.0"), came(1, tensorflow="2.18.0"))
+    assert found("M10", meeting(*events, still=False)) == []
+    (finding,) = found("M10", meeting(*events))
+    assert finding.saw[0].startswith("TensorFlow on rank 1 (2.18.0) is not that of rank 0 ")
+
+
 def test_the_most_common_version_is_taken_for_the_right_one(meeting, found):
     events = [came(rank, script_crc="old" if rank == 0 else "new") for rank in range(4)]
     assert found("M10", meeting(*map(started, range(4)), *events, world_size=4))[0].ranks == (0,)

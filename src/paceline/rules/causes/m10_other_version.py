@@ -1,4 +1,4 @@
-"""M10: ranks run another version of the script, or of torch or Python, than the others."""
+"""M10: ranks run another version of the script, or of torch, TensorFlow or Python, than the others."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,12 +13,12 @@ TITLE = "code or libraries differ between ranks"
 PAGE = """\
 Code or libraries differ between ranks
 
-What it means: A host has an older copy of the code, or another version of torch or Python. At its rendezvous each
-  rank reports the checksum of its script and its versions.
+What it means: A host has an older copy of the code, or another version of torch, TensorFlow or Python. At its
+  rendezvous each rank reports the checksum of its script and its versions.
 Why it matters: The ranks may agree for a while and then exchange different things. If there is an error, it is about
   sizes.
 Deciding evidence: On some ranks the checksum of the script or of the modules beside it is different, or the version
-  of torch or Python is.
+  of torch, TensorFlow or Python is.
 Not to be confused with: M09, where the same code builds different models.
 What to do: Bring the same code and the same environment to every host: one image, one checkout, one lock file.
 How to inject it: examples/broken/m10_other_version.py
@@ -29,6 +29,7 @@ Source: paceline/worker/rendezvous_identity.py.
 _WHAT = {
     "script_crc": "the script",
     "torch": "torch",
+    "tensorflow": "TensorFlow",
     "code_crc": "modules beside the script",
     "python": "Python",
 }
@@ -69,7 +70,7 @@ def _finding(case: Case, found: Sequence[Joined], name: str, what: str) -> Cause
         ranks=tuple(ranks),
         hosts=tuple(dict.fromkeys(one.host for one in odd)),
         # Different modules or another Python may be harmless, so they must not displace a certain finding.
-        confidence=Confidence.HIGH if name in ("script_crc", "torch") else Confidence.UNCLEAR,
+        confidence=Confidence.HIGH if name in ("script_crc", "torch", "tensorflow") else Confidence.UNCLEAR,
         saw=(
             f"{what} on {named_ranks(ranks)} ({shown[0]}) is not that of rank {sample.rank} on {sample.host} ({shown[1]})",
             *(

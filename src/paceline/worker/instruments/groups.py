@@ -36,21 +36,11 @@ class GroupWatch(RankInstrument):
             rank, world_size = given_rank(args, kwargs)
             if rank is not None:
                 self.rank.join(rank, world_size, _local_rank())
-                self._describe(args, kwargs, rank, world_size)
+                self.rank.describe_rendezvous(_given(args, kwargs))
             self.rank.phase(RankPhase.RENDEZVOUS)
         except Exception as error:
             self.rank.drop(self.name, error)
         return monotonic_ns()
-
-    def _describe(self, args: tuple[Any, ...], kwargs: dict[str, Any], rank: int, world_size: int | None) -> None:
-        """Write into the ring what this process brings to the rendezvous. If that fails, the rank is still watched."""
-        from .. import rendezvous_identity
-
-        try:
-            if self.rank.ring is not None:
-                self.rank.ring.text("rendezvous", rendezvous_identity.identity(_given(args, kwargs), rank, world_size))
-        except OSError as error:
-            self.rank.note_failure(error, "identity")
 
     def _settle(self, c10d: Any, start_ns: int) -> None:
         try:

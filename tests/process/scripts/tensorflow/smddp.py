@@ -107,7 +107,12 @@ def refused(error, text, function, *args, **kwargs):
 refused(RuntimeError, "init() called more than once. smdistributed.dataparallel is already initialized.", dist.init)
 tape = tf.GradientTape()
 refused(ValueError, "device_dense is '/gpu:0'", dist.DistributedGradientTape, tape, device_dense="/gpu:0")
+refused(ValueError, "device_sparse is '/gpu:0'", dist.DistributedGradientTape, tape, device_sparse="/gpu:0")
 refused(ValueError, "op is 'sum'", dist.DistributedGradientTape, tape, op=dist.ReduceOp.SUM)
+refused(TypeError, "takes a tf.GradientTape, and this is builtins.object", dist.DistributedGradientTape, object())
+for name in ("device_dense", "device_sparse"):
+    refused(ValueError, f"{name} is '/gpu:0'", dist.DistributedOptimizer, optimizer, **{name: "/gpu:0"})
+refused(ValueError, "op is 'sum'", dist.DistributedOptimizer, optimizer, op=dist.ReduceOp.SUM)
 refused(ValueError, "bucket_cap_mb is 0", dist.DistributedOptimizer, optimizer, bucket_cap_mb=0)
 refused(ValueError, "a multiple of 128 bytes", dist.DistributedOptimizer, optimizer, bucket_cap_mb=0.00001)
 refused(TypeError, "takes an optimizer of TensorFlow's Keras", dist.DistributedOptimizer, object())

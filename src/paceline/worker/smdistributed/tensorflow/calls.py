@@ -93,10 +93,13 @@ def DistributedGradientTape(
 ) -> Any:
     """The tape, whose `gradient` gives the mean over all ranks.
 
-    Raises:  ValueError: an argument that the library did not take either
+    Raises:  ValueError: an argument that the library did not take either; TypeError: it is no tape
     """
     require_gradient_arguments("DistributedGradientTape", device_dense, device_sparse, op)
     own = type(gradtape)
+    # A class of the user's own may wrap a tape.
+    if not callable(getattr(own, "gradient", None)):
+        raise TypeError(f"DistributedGradientTape takes a tf.GradientTape, and this is {own.__module__}.{own.__name__}")
 
     def gradient(self: Any, target: Any, sources: Any, output_gradients: Any = None, **options: Any) -> Any:
         found = own.gradient(self, target, sources, output_gradients, **options)
