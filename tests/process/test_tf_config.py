@@ -32,6 +32,12 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and index == 1 and "fail" in 
 """
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
 @pytest.mark.parametrize(
     "where",
     [
@@ -112,13 +118,30 @@ print(task["type"], task["index"], "is rank", os.environ["RANK"], "of", os.envir
 """
 
 
+ELASTIC = """
+import json, os, time
+print(len(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"]), "of", os.environ["WORLD_SIZE"], flush=True)
+while os.environ["WORLD_SIZE"] == "2":
+    time.sleep(1)
+"""
+
+
+def test_a_job_that_goes_on_with_fewer_hosts_has_a_cluster_of_these(paceline):
+    words = ("run", "--nnodes", "1:2", "--max-restarts", "1", "--master-addr", "127.0.0.1", "--master-port")
+    words += (free_port(), "--tf-config", "multi_worker_mirrored", "--node-rank")
+    script = paceline.script("elastic.py", ELASTIC)
+    jobs = [paceline.start(*words, str(number), script) for number in range(2)]
+    for job in jobs:
+        job.until_printed("2 of 2")
+    jobs[1].process.kill()
+    finished = jobs[0].wait()
+    assert finished.code == 0 and "1 of 1" in finished.out, finished.err
+
+
 def test_a_chief_and_an_evaluator_of_the_user_are_taken_in_the_order_of_the_ranks(paceline):
     """An evaluator is no task of the cluster that the others wait for, and has a rank of its own behind theirs."""
     cluster = {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"]}
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    words = ("run", "--nnodes", "3", "--master-addr", "127.0.0.1", "--master-port", port)
+    words = ("run", "--nnodes", "3", "--master-addr", "127.0.0.1", "--master-port", free_port())
     words += ("--tf-config", "multi_worker_mirrored", "--node-rank")
     script = paceline.script("task.py", TASK)
     jobs = [
