@@ -13,6 +13,7 @@ from typing import Any
 from paceline.recording.step_columns import StepColumns, TimeAxis
 from paceline.views.host_load import usage_in_columns
 from paceline.views.pace import Pace
+from paceline.views.protobuf import bytes_field, double_field, float_field, number_field
 
 _NS = 1_000_000_000
 _POLYNOMIAL = 0x82F63B78
@@ -86,16 +87,15 @@ def _moment(axis: TimeAxis, column: int, started_ns: int, values: Mapping[str, f
 
 def file_begin(t_ns: int) -> bytes:
     """The first record of a file."""
-    return _record(_double(1, t_ns / _NS) + _bytes(3, b"brain.Event:2"))
+    return _record(double_field(1, t_ns / _NS) + bytes_field(3, b"brain.Event:2"))
 
 
 def scalars_record(moment: Scalars) -> bytes:
     """One moment as one record."""
     values = b"".join(
-        _bytes(1, _bytes(1, name.encode()) + _key(2, 5) + struct.pack("<f", value))
-        for name, value in moment.values.items()
+        bytes_field(1, bytes_field(1, name.encode()) + float_field(2, value)) for name, value in moment.values.items()
     )
-    return _record(_double(1, moment.t_ns / _NS) + _key(2, 0) + _varint(moment.step) + _bytes(5, values))
+    return _record(double_field(1, moment.t_ns / _NS) + number_field(2, moment.step) + bytes_field(5, values))
 
 
 def _record(message: bytes) -> bytes:
@@ -131,24 +131,3 @@ def _table() -> tuple[int, ...]:
 
 
 _TABLE = _table()
-
-
-def _double(number: int, value: float) -> bytes:
-    return _key(number, 1) + struct.pack("<d", value)
-
-
-def _bytes(number: int, content: bytes) -> bytes:
-    return _key(number, 2) + _varint(len(content)) + content
-
-
-def _key(number: int, wire: int) -> bytes:
-    return _varint(number << 3 | wire)
-
-
-def _varint(value: int) -> bytes:
-    made = bytearray()
-    while value > 0x7F:
-        made.append(value & 0x7F | 0x80)
-        value >>= 7
-    made.append(value)
-    return bytes(made)

@@ -5,7 +5,6 @@ Source:  perfetto protos/perfetto/trace/track_event/track_event.proto, track_des
 """
 
 import json
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from paceline.recording.rank_sets import named_ranks
 from paceline.recording.rank_spans import RankSpans
 from paceline.views.live import event_text
+from paceline.views.protobuf import bytes_field, double_field, fixed64_field, number_field
 from paceline.views.report.markup import without_controls
 
 _JOB, _HANGS = 1, 2
@@ -164,55 +164,34 @@ def perfetto(found: Timeline) -> bytes:
 
 
 def _descriptor(track: Track) -> bytes:
-    fields = _number(1, track.number) + _text(2, track.name)
+    fields = number_field(1, track.number) + _text(2, track.name)
     if track.parent is not None:
-        fields += _number(5, track.parent)
+        fields += number_field(5, track.parent)
     if track.is_counter:
-        fields += _bytes(8, b"")
-    return _bytes(60, fields)
+        fields += bytes_field(8, b"")
+    return bytes_field(60, fields)
 
 
 def _event(mark: Mark) -> bytes:
-    fields = _number(9, mark.kind) + _number(11, mark.track)
+    fields = number_field(9, mark.kind) + number_field(11, mark.track)
     if mark.name:
         fields += _text(23, mark.name)
     if mark.kind == _COUNTER:
-        fields += _key(44, 1) + struct.pack("<d", mark.value)
+        fields += double_field(44, mark.value)
     for name, value in mark.facts.items():
-        told = _number(4, value) if isinstance(value, int) else _key(5, 1) + struct.pack("<d", value)
-        fields += _bytes(4, _text(10, name) + told)
+        told = number_field(4, value) if isinstance(value, int) else double_field(5, value)
+        fields += bytes_field(4, _text(10, name) + told)
     if mark.link is not None:
-        fields += _key(47, 1) + struct.pack("<Q", mark.link)
-    return _number(8, mark.t_ns) + _bytes(11, fields)
+        fields += fixed64_field(47, mark.link)
+    return number_field(8, mark.t_ns) + bytes_field(11, fields)
 
 
 def _packet(fields: bytes) -> bytes:
-    return _bytes(1, fields + _number(10, _SEQUENCE))
-
-
-def _key(number: int, wire: int) -> bytes:
-    return _varint(number << 3 | wire)
-
-
-def _number(number: int, value: int) -> bytes:
-    return _key(number, 0) + _varint(value)
+    return bytes_field(1, fields + number_field(10, _SEQUENCE))
 
 
 def _text(number: int, text: str) -> bytes:
-    return _bytes(number, without_controls(text).encode())
-
-
-def _bytes(number: int, content: bytes) -> bytes:
-    return _key(number, 2) + _varint(len(content)) + content
-
-
-def _varint(value: int) -> bytes:
-    made = bytearray()
-    while value > 0x7F:
-        made.append(value & 0x7F | 0x80)
-        value >>= 7
-    made.append(value)
-    return bytes(made)
+    return bytes_field(number, without_controls(text).encode())
 
 
 # ----------------------------------------------------------------------------------------------------------------- Chrome
