@@ -10,6 +10,8 @@ from pathlib import Path
 from threading import main_thread
 from typing import Any, NoReturn
 
+from .module_namespace import namespace_of
+
 # The usual last line of a program. It does not tell why the program ends.
 _LAST_LINE = re.compile(r"exit\(\s*[\w.]+\(")
 _MAY_EXIT = re.compile(rb"SystemExit|(?<![\w.])(?:exit|quit)\s*\(")
@@ -51,7 +53,7 @@ def watch(step_count: Callable[[], int]) -> None:
     sys.exit = exit
     for module in list(sys.modules.values()):
         # In a script with sorted imports, `from sys import exit` comes before `import torch`.
-        names = getattr(module, "__dict__", {})
+        names = namespace_of(module)
         if names.get("exit") is leave:
             names["exit"] = exit
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from .module_namespace import namespace_of
+
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 _ROOM = 1023
@@ -41,8 +43,7 @@ def _values(given: dict[str, Any], rank: int | None, world_size: int | None) -> 
     yield from ((name, os.environ[name]) for name in VARIABLES if name in os.environ)
     yield "python", platform.python_version()
     for name in ("torch", "tensorflow"):
-        # A program may have put something else under this name.
-        version = getattr(sys.modules.get(name), "__version__", None)
+        version = namespace_of(sys.modules.get(name)).get("__version__")
         if version is not None:
             yield name, version
     yield from _code()
@@ -58,7 +59,7 @@ def _code() -> Iterator[tuple[str, Any]]:
     yield "script", script.name
     yield "script_crc", f"{zlib.crc32(script.read_bytes()):08x}"
     directory = str(script.resolve().parent) + os.sep
-    found = {str(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))}
+    found = {str(file) for module in list(sys.modules.values()) if (file := namespace_of(module).get("__file__"))}
     # A virtual environment may be below the project. The library versions already describe its packages.
     own = sorted(
         file

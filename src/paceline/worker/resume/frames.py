@@ -10,6 +10,7 @@ from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 from ..error_file import is_users, users_frame
+from ..module_namespace import namespace_of
 from .insert import portable
 from .liveness import live_names
 from .plain_objects import has_changing_defaults
@@ -86,7 +87,7 @@ def set_variables(frame: FrameType, variables: dict[str, Any]) -> None:
 
 
 def _is_of_user(name: str, module: ModuleType) -> bool:
-    file = getattr(module, "__file__", None)
+    file = namespace_of(module).get("__file__")
     # torch has modules with a name in place of a path. multiprocessing names the main module twice.
     return isinstance(file, str) and os.path.isabs(file) and is_users(file) and name != "__mp_main__"
 
