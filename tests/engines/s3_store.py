@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ports import free_port
+
 HOP_BY_HOP = {"connection", "transfer-encoding", "keep-alive", "content-length"}
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "nobody",
@@ -42,9 +44,7 @@ class S3Server:
     def __enter__(self) -> "S3Server":
         import boto3
 
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         with (self.directory / "moto.log").open("wb") as log:
             argv = ["-H", "127.0.0.1", "-p", str(self.port)]
             self.process = subprocess.Popen(

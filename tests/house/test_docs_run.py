@@ -5,13 +5,13 @@ import re
 import shlex
 import shutil
 import site
-import socket
 import subprocess
 import sys
 import venv
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 PAGES_WITH_COMMANDS = ("README.md", "docs/tutorial.md")
 
@@ -141,10 +141,7 @@ def environment_of_a_newcomer(environment: dict[str, str], folder: Path) -> dict
     kept = {
         name: value for name, value in environment.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV", "XDG_"))
     }
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    return kept | {"PATH": SYSTEM_PATH, "HOME": str(folder / "home"), "PET_MASTER_PORT": str(port)}
+    return kept | {"PATH": SYSTEM_PATH, "HOME": str(folder / "home"), "PET_MASTER_PORT": str(free_port())}
 
 
 def with_paceline(environment: dict[str, str], folder: Path) -> dict[str, str]:

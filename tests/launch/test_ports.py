@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 import paceline.launch.ports as ports_module
 from paceline.errors import UsageError
 from paceline.launch.ports import ReservedPorts, require_free, why_not_listening
-from paceline.probes.ports import Bind, free_port, try_bind
+from paceline.probes.ports import Bind, try_bind
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,8 @@ def test_any_other_error_of_the_system_is_not_about_the_port():
 
 
 def test_reserved_ports_are_the_wanted_ones_and_nobody_elses_until_the_ranks_start():
-    wanted = free_port(), free_port()
+    port = free_port()
+    wanted = port, port + 1
     ports, others = ReservedPorts(wanted), ReservedPorts(wanted)
     try:
         assert ports.numbers == wanted and not set(wanted) & set(others.numbers) and len(set(others.numbers)) == 2

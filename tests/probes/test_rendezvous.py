@@ -2,7 +2,8 @@
 
 import socket
 
-from paceline.probes.ports import free_port
+from ports import free_port
+
 from paceline.probes.rendezvous import rendezvous_seen
 
 

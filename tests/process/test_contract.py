@@ -1,9 +1,9 @@
 """The contract as a script meets it under `paceline run`."""
 
 import json
-import socket
 
 import pytest
+from ports import free_port
 
 pytestmark = pytest.mark.process
 
@@ -50,9 +50,7 @@ def test_the_base_directory_of_the_environment_is_taken(paceline):
 
 def test_a_containers_resourceconfig_makes_the_job(paceline):
     """Two containers of one job, here as two directories: the hosts' names are addresses, so that they resolve."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.2", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     script, jobs = paceline.script("shows.py", SHOWS), []
     for current in ("127.0.0.3", "127.0.0.2"):
         base = paceline.directory / current

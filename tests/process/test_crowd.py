@@ -5,6 +5,7 @@ import socket
 from contextlib import ExitStack, suppress
 
 import pytest
+from ports import free_port
 
 pytestmark = pytest.mark.process
 
@@ -29,9 +30,7 @@ def many_descriptors():
 
 
 def test_a_job_starts_again_beside_a_thousand_strangers(paceline, many_descriptors):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     argv = ("run", "--nnodes", "2", "--max-restarts", "1", "--master-port", str(port))
     script = paceline.script("twice.py", TWICE)
     first = paceline.start(*argv, script, prefix=FEW_DESCRIPTORS)

@@ -7,6 +7,7 @@ import socket
 import sys
 
 import pytest
+from ports import free_port
 from refused_namespaces import REFUSE_UNSHARE
 
 pytestmark = pytest.mark.process
@@ -24,12 +25,6 @@ dist.destroy_process_group()
 WAITS = (
     "import os, time\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)\ntime.sleep(300)\n"
 )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.mark.parametrize("user", ["as it is", "as a normal user"])

@@ -5,6 +5,7 @@ import os
 import socket
 
 import pytest
+from ports import free_port
 
 pytestmark = pytest.mark.process
 
@@ -30,12 +31,6 @@ print(f"rank {index} heard {heard}", flush=True)
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and index == 1 and "fail" in sys.argv:
     raise SystemExit(7)
 """
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 @pytest.mark.parametrize(
@@ -128,7 +123,7 @@ while os.environ["WORLD_SIZE"] == "2":
 
 def test_a_job_that_goes_on_with_fewer_hosts_has_a_cluster_of_these(paceline):
     words = ("run", "--nnodes", "1:2", "--max-restarts", "1", "--master-addr", "127.0.0.1", "--master-port")
-    words += (free_port(), "--tf-config", "multi_worker_mirrored", "--node-rank")
+    words += (str(free_port()), "--tf-config", "multi_worker_mirrored", "--node-rank")
     script = paceline.script("elastic.py", ELASTIC)
     jobs = [paceline.start(*words, str(number), script) for number in range(2)]
     for job in jobs:
@@ -141,7 +136,7 @@ def test_a_job_that_goes_on_with_fewer_hosts_has_a_cluster_of_these(paceline):
 def test_a_chief_and_an_evaluator_of_the_user_are_taken_in_the_order_of_the_ranks(paceline):
     """An evaluator is no task of the cluster that the others wait for, and has a rank of its own behind theirs."""
     cluster = {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"]}
-    words = ("run", "--nnodes", "3", "--master-addr", "127.0.0.1", "--master-port", free_port())
+    words = ("run", "--nnodes", "3", "--master-addr", "127.0.0.1", "--master-port", str(free_port()))
     words += ("--tf-config", "multi_worker_mirrored", "--node-rank")
     script = paceline.script("task.py", TASK)
     jobs = [

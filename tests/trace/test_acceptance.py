@@ -4,12 +4,12 @@ import functools
 import importlib.util
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ports import free_port
 from variants import all_but
 
 from paceline.errors import UsageError
@@ -66,34 +66,27 @@ RANK = {
 }
 
 
-@pytest.fixture
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @functools.cache
 def traced(path):
     """Once for every script: a trace is a process of some seconds, and what it found does not change."""
     return trace(Program(kind=ProgramKind.SCRIPT, target=str(path)), python=sys.executable)
 
 
-def running(path, folder, free_port):
+def running(path, folder):
     """The script for real, beside its trace: two processes for two cores."""
     command = [sys.executable, str(Path(__file__).with_name("truth.py")), str(folder / "truth.json"), str(path)]
-    environment = {**os.environ, **RANK, "MASTER_PORT": str(free_port), "XDG_STATE_HOME": str(folder)}
+    environment = {**os.environ, **RANK, "MASTER_PORT": str(free_port()), "XDG_STATE_HOME": str(folder)}
     return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 @pytest.mark.parametrize("name", all_but([name for name, path in OURS.items() if path.stem in KEPT], OURS))
-def test_a_trace_finds_what_the_script_has_when_it_runs(name, tmp_path, free_port, monkeypatch):
+def test_a_trace_finds_what_the_script_has_when_it_runs(name, tmp_path, monkeypatch):
     path = OURS[name]
     needed = NEEDS.get(path.stem)
     if needed and importlib.util.find_spec(needed) is None:
         pytest.skip(f"{needed} is not installed")
     monkeypatch.chdir(tmp_path)
-    with running(path, tmp_path, free_port) as process:
+    with running(path, tmp_path) as process:
         found = traced(path)
         said, _ = process.communicate()
     assert (tmp_path / "truth.json").exists(), said.decode()

@@ -3,18 +3,18 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from patience import patient
+from ports import free_port
 
 from paceline.recording.output_mark import between_marks
 from paceline.recording.ring import Record, RingHeader, RingReader, parse_records
@@ -103,11 +103,14 @@ class Workplace:
         ranks = [
             self.start(*command, rank=rank, world_size=world_size, port=port, **more) for rank in range(world_size)
         ]
-        left = []
-        for process in ranks:
-            out, err = map(_without_marks, process.communicate(timeout=patient(100)))
-            left.append(self._without_torchs_own_end(process, Left(process.returncode, out, err)))
-        return left
+        with ExitStack() as started:
+            for process in ranks:
+                started.callback(_end, process)
+            return [self._left_by(process) for process in ranks]
+
+    def _left_by(self, process: subprocess.Popen[str]) -> Left:
+        out, err = map(_without_marks, process.communicate(timeout=patient(100)))
+        return self._without_torchs_own_end(process, Left(process.returncode, out, err))
 
     def _without_torchs_own_end(self, process: subprocess.Popen[str], left: Left) -> Left:
         # torch 2.13 aborts while it exits in about 1 of 40 DDP runs, without paceline too (docs/running.md): no matter of these tests.
@@ -121,15 +124,17 @@ class Workplace:
         )
 
 
+def _end(process: subprocess.Popen[str]) -> None:
+    """Its tree too. A process that has been waited for has none of ours left to end."""
+    if process.returncode is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
 def _without_marks(text: str) -> str:
     """Output without the marks of kept steps, which an agent takes out of it."""
     texts, rest = between_marks(text.encode())
     return b"".join([*(one for one, _ in texts), rest]).decode()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 @pytest.fixture

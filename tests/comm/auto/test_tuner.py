@@ -1,13 +1,13 @@
 """The tuner and the renewal of a module, on real ranks: one start of two ranks runs all cases of tuner_cases.py."""
 
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from patience import patient
+from ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.exchange, pytest.mark.timeout(120)]
 
@@ -20,9 +20,7 @@ NAMES = [
 @pytest.fixture(scope="module")
 def results(tmp_path_factory, make_user_environment):
     directory = tmp_path_factory.mktemp("tuner")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     ranks = [
         subprocess.Popen(
             [sys.executable, "-W", "error", str(PROGRAM), str(directory)],

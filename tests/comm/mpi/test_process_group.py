@@ -4,13 +4,13 @@ import importlib.util
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from patience import patient
+from ports import free_port
 
 from paceline.comm.mpi.register import is_mpi, rewritten
 
@@ -153,11 +153,6 @@ def test_without_mpi4py_the_error_says_what_to_install(user_environment):
         [sys.executable, "-c", script], env=user_environment, capture_output=True, text=True, timeout=60
     )
     assert left.returncode == 1 and "error[X20]: " in left.stderr and "pip install 'paceline[mpi]'" in left.stderr
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def mpirun(

@@ -3,13 +3,13 @@
 import functools
 import importlib.util
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from patience import patient
+from ports import free_port
 
 HERE = Path(__file__).parents[1]
 RANKS = 4
@@ -32,9 +32,7 @@ def titles(suite):
 
 def outcomes_of(suite, environment, directory):
     """{case: its errors by rank} of 4 ranks that ran a suite, and what they printed."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = str(taken.getsockname()[1])
+    port = str(free_port())
     results = [directory / f"{suite}{rank}.jsonl" for rank in range(RANKS)]
     ranks = [
         subprocess.Popen(
