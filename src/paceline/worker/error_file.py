@@ -22,9 +22,11 @@ from . import exit_code
 
 _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 _NOT_THE_USERS = tuple(
-    str(Path(path)) + os.sep
+    os.path.join(os.path.realpath(path), "")
     for path in {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
+# Debian's interpreter has packages in places that it does not tell.
+_PACKAGES = re.compile(r"/(?:site|dist)-packages/")
 _FRAME_LINE = re.compile(r'^\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)$')
 _written = False
 
@@ -90,11 +92,15 @@ def hide_our_frames(error: BaseException) -> None:
 @functools.cache
 def is_users(filename: str) -> bool:
     """Whether a frame is in the user's own code, and not in a package, the standard library or paceline."""
-    if filename.startswith("<"):
-        return False
+    return not filename.startswith("<") and is_users_directory(os.path.dirname(filename))
+
+
+@functools.cache
+def is_users_directory(directory: str) -> bool:
+    """Whether the files of a directory are the user's own. Where links among them lead does not matter: some installers leave links."""
     # A project may be below the prefix of a virtual environment, but not below its packages.
-    path = os.path.realpath(filename)
-    return not path.startswith((_OURS, *_NOT_THE_USERS)) and f"{os.sep}site-packages{os.sep}" not in path
+    path = os.path.join(os.path.realpath(directory), "")
+    return not path.startswith((_OURS, *_NOT_THE_USERS)) and not _PACKAGES.search(path)
 
 
 def users_frame(frame: FrameType | None) -> FrameType | None:

@@ -19,6 +19,7 @@ import warnings
 import pytest
 
 from paceline.loops_in_source import AGAIN, CALL, WHILE, decoded, diff, loops_to_continue, put_calls, with_calls
+from paceline.worker.error_file import is_users_directory
 from paceline.worker.resume import insert
 from paceline.worker.resume.insert import transform, watch_imports
 
@@ -273,7 +274,7 @@ def project(tmp_path, monkeypatch):
     finders = list(sys.meta_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    insert._is_users_directory.cache_clear()
+    is_users_directory.cache_clear()
     seen = []
     monkeypatch.setattr(builtins, CALL, lambda line, source: seen.append(line) or source, raising=False)
 

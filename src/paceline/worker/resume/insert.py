@@ -19,7 +19,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from ...loops_in_source import AGAIN, CALL, WHILE, decoded, put_calls
-from ..error_file import is_users
+from ..error_file import is_users_directory
 
 # File of the user -> checksum of the source that this process has compiled. The file on the disk may be another one by now.
 compiled: dict[str, int] = {}
@@ -99,18 +99,12 @@ class _Finder:
                 find = None if finder is self else getattr(finder, "find_spec", None)
                 spec: ModuleSpec | None = find(name, path, target) if find else None
                 if spec is not None:
-                    if type(spec.loader) is SourceFileLoader and _is_users_directory(os.path.dirname(spec.loader.path)):
+                    if type(spec.loader) is SourceFileLoader and is_users_directory(os.path.dirname(spec.loader.path)):
                         _compile_changed(spec.loader)
                     return spec
             return None
         finally:
             asking.discard(name)
-
-
-@functools.cache
-def _is_users_directory(directory: str) -> bool:
-    # A question for each file would look at the disk as often as the import itself.
-    return is_users(os.path.join(directory, "module.py"))
 
 
 def _compile_changed(loader: SourceFileLoader) -> None:
