@@ -80,6 +80,8 @@ class Kill:
     """`seconds` None: the job did not come back within the limit."""
 
     seconds: float | None
+    own: float | None = None
+    """Of these, the script's own from its imports to its loop; None: it does not say."""
     again: int = 0
     ranks: int = 0
     same_losses: bool = False
@@ -102,6 +104,14 @@ class Job:
                 if len(parts) == 6:
                     found.append(Step(int(path.name.removeprefix("rank")), *map(int, parts[:5]), parts[5]))
         return found
+
+    def own_start_seconds(self, pid: int) -> float | None:
+        """How long the script itself took in this process from its imports to its loop; None: it does not say."""
+        for path in self.lines.iterdir():
+            for line in path.read_text().splitlines():
+                if line.startswith(f"{pid} started "):
+                    return int(line.split()[2]) / 1e9
+        return None
 
     def until(self, is_met: Callable[[list[Step]], bool], seconds: float = LIMIT_SECONDS) -> list[Step] | None:
         """The steps once a condition holds for them; None: it did not in time, or the job has ended."""
@@ -126,19 +136,21 @@ def main() -> int:
     loads = [os.getloadavg()[0]]
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as folder:
         losses = reference(Path(folder))
-        for turn in range(args.others if not all(way.many for way in ways) else 1):
+        turns = 1 if all(way.many for way in ways) else args.others
+        for turn in range(turns):
             for way in ways:
-                wanted = args.kills - len(kills[way.name]) if way.many else 1
-                each = -(-wanted // (args.others - turn)) if way.many and args.others > turn else wanted
+                left = args.kills - len(kills[way.name])
+                each = -(-left // (turns - turn)) if way.many else 1
                 if each > 0:
                     kills[way.name] += trial(way, pythons[way.name], Path(folder), each, losses, rng)
                     print(f"{way.name}: {_told(kills[way.name])}", flush=True)
                 loads.append(os.getloadavg()[0])
     print(f"\nload average {min(loads):.1f} to {max(loads):.1f}, {os.cpu_count()} CPUs, torch {torch.__version__}")
     print(
-        "| | kills | back | kill to next step: median (min, p95, max) | steps made again | ranks after | losses as undisturbed |"
+        "| | kills | back | kill to next step: median (min, p95, max) | without the script's own start | steps made again | ranks after "
+        "| losses as undisturbed |"
     )
-    print("|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|")
     for way in ways:
         print(row(way.name, kills[way.name]))
     return 0
@@ -197,6 +209,7 @@ def kill(job: Job, rng: random.Random, losses: Mapping[int, str]) -> Kill:
     compared = [losses[step.number] == step.loss for step in back if step.rank == 0 and step.number in losses]
     return Kill(
         (back[0].at_ns - killed_ns) / 1e9,
+        job.own_start_seconds(back[0].pid),
         max(0, before - back[0].number + 1),
         back[-1].ranks,
         bool(compared) and all(compared),
@@ -303,7 +316,7 @@ def row(name: str, kills: Sequence[Kill]) -> str:
     ranks = sorted({one.ranks for one in back})
     same = sum(one.same_losses for one in back)
     cells = (
-        name, len(kills), len(back), _times(back),
+        name, len(kills), len(back), _times([one.seconds for one in back]), _times(_without_own_start(back)),
         f"{again[0]} to {again[-1]}" if again else "-", ", ".join(map(str, ranks)), f"{same} of {len(back)}",
     )  # fmt: skip
     return f"| {' | '.join(map(str, cells))} |"
@@ -311,11 +324,15 @@ def row(name: str, kills: Sequence[Kill]) -> str:
 
 def _told(kills: Sequence[Kill]) -> str:
     back = [one for one in kills if one.seconds is not None]
-    return f"{len(back)} of {len(kills)} back, {_times(back)}"
+    return f"{len(back)} of {len(kills)} back, {_times([one.seconds for one in back])}"
 
 
-def _times(back: Sequence[Kill]) -> str:
-    seconds = sorted(one.seconds for one in back if one.seconds is not None)
+def _without_own_start(back: Sequence[Kill]) -> list[float | None]:
+    return [None if one.seconds is None or one.own is None else one.seconds - one.own for one in back]
+
+
+def _times(measured: Sequence[float | None]) -> str:
+    seconds = sorted(one for one in measured if one is not None)
     if not seconds:
         return "-"
     p95 = seconds[min(len(seconds) - 1, round(0.95 * (len(seconds) - 1)))]

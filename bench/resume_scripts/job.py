@@ -50,6 +50,10 @@ class Lines:
             os.path.join(directory, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644
         )
 
+    def started(self, began_ns):
+        """The script, which began then, has come to its loop: append `pid started nanoseconds`."""
+        os.write(self._descriptor, f"{os.getpid()} started {time.time_ns() - began_ns}\n".encode())
+
     def step(self, generation, step, ranks, loss):
         line = f"{os.getpid()} {generation} {step} {ranks} {time.time_ns()} {loss!r}\n"
         os.write(self._descriptor, line.encode())

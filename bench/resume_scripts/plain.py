@@ -1,6 +1,7 @@
 """DDP as people write it. It knows of no launcher."""
 
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -9,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def main():
+    began_ns = time.time_ns()
     args = arguments()
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -19,6 +21,7 @@ def main():
     dataset = Numbers()
     sampler = torch.utils.data.distributed.DistributedSampler(dataset)
     loader = torch.utils.data.DataLoader(dataset, batch_size=32, sampler=sampler, num_workers=args.workers)
+    lines.started(began_ns)
     for epoch in range(1_000_000):
         sampler.set_epoch(epoch)
         for x, y in loader:

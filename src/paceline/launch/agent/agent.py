@@ -684,7 +684,12 @@ class HostAgent:
             headers = list(self.monitor.rings.headers().values())
         self._not_forked = why_not(headers, spec.argv, self.identity.python, spec.environment)
         if not self._not_forked:
-            self._fork_server = start_fork_server(self.identity.python, spec.environment, spec.working_directory)
+            self._fork_server = start_fork_server(
+                self.identity.python,
+                spec.environment,
+                spec.working_directory,
+                keeps_state=self._states is not None,
+            )
             self.processes.lasting.add(self._fork_server.pid)
         self.event("fork_server", attempt=attempt, refused=self._not_forked)
 
