@@ -80,11 +80,18 @@ class Kill:
     """`seconds` None: the job did not come back within the limit."""
 
     seconds: float | None
-    own: float | None = None
+    own_start_seconds: float | None = None
     """Of these, the script's own from its imports to its loop; None: it does not say."""
     again: int = 0
     ranks: int = 0
     same_losses: bool = False
+
+    @property
+    def without_own_start(self) -> float | None:
+        """The seconds without the script's own; None: one of the two is not known."""
+        if self.seconds is None or self.own_start_seconds is None:
+            return None
+        return self.seconds - self.own_start_seconds
 
 
 @dataclass
@@ -316,7 +323,7 @@ def row(name: str, kills: Sequence[Kill]) -> str:
     ranks = sorted({one.ranks for one in back})
     same = sum(one.same_losses for one in back)
     cells = (
-        name, len(kills), len(back), _times([one.seconds for one in back]), _times(_without_own_start(back)),
+        name, len(kills), len(back), _times([one.seconds for one in back]), _times([one.without_own_start for one in back]),
         f"{again[0]} to {again[-1]}" if again else "-", ", ".join(map(str, ranks)), f"{same} of {len(back)}",
     )  # fmt: skip
     return f"| {' | '.join(map(str, cells))} |"
@@ -325,10 +332,6 @@ def row(name: str, kills: Sequence[Kill]) -> str:
 def _told(kills: Sequence[Kill]) -> str:
     back = [one for one in kills if one.seconds is not None]
     return f"{len(back)} of {len(kills)} back, {_times([one.seconds for one in back])}"
-
-
-def _without_own_start(back: Sequence[Kill]) -> list[float | None]:
-    return [None if one.seconds is None or one.own is None else one.seconds - one.own for one in back]
 
 
 def _times(measured: Sequence[float | None]) -> str:

@@ -74,7 +74,7 @@ def main() -> None:
         become(order, changed, program)
 
 
-def preload(also: Callable[[], None] | None = None) -> str | None:
+def preload(also: Callable[[], None] | None) -> str | None:
     """Import torch when the machine has nothing else to do, then call `also`. Returns why ranks cannot be forked here; None: they can."""
     failures: list[str] = []
     # The policy is that of the thread alone, so that the ranks, which are forked from the main thread, have the usual one.
@@ -111,11 +111,11 @@ def _import_torch(failures: list[str], also: Callable[[], None] | None) -> None:
         if also is not None:
             also()
     except Exception as error:
-        failures.append(f"torch cannot be imported ahead of the ranks: {type(error).__name__}: {error}")
+        failures.append(f"what a rank needs cannot be imported ahead of it: {type(error).__name__}: {error}")
 
 
 def _load_resume(worker: Callable[[str], Any]) -> None:
-    """Import what puts a state back, and find out which of all files imported here are the user's: none, which took a rank 0.1 s."""
+    """Import what puts a state back, and look through all modules for the user's. Both took each rank 0.1 s."""
     worker("resume.session")
     worker("resume.frames").UsersModules().items()
 

@@ -94,7 +94,6 @@ class Context:
         # What is seen now for the first time was made in front of the training loop, or in its first iteration. Else it was made in the
         # loop, whose iterations a new process passes over.
         self.is_beginning = True
-        self._users: dict[str, bool] = {}
 
     def kind_of(self, own_type: type) -> ObjectKind | None:
         """The kind of a type that the table lacks; None: its instances are left alone."""
@@ -119,14 +118,14 @@ class Context:
 
     def is_users_function(self, function: Any) -> bool:
         """Whether a function is in a file of the user."""
-        return self._is_users_file(function.__code__.co_filename)
+        return is_users(function.__code__.co_filename)
 
     def is_users_class(self, own_type: type) -> bool:
         """Whether a class is defined in a file of the user."""
         if own_type.__module__ in ("__main__", "__mp_main__"):
             return True
         file = getattr(sys.modules.get(own_type.__module__), "__file__", None)
-        return file is not None and self._is_users_file(file)
+        return file is not None and is_users(file)
 
     def attributes(self, capture: Capture, own_type: type, attributes: dict[str, Any]) -> dict[str, Value]:
         """The attributes of a model or an optimizer that are kept: all for a class of the user, plain ones for a library's."""
@@ -175,9 +174,3 @@ class Context:
         if "numpy.random" in sys.modules:
             found += [(numpy.random.Generator, _NUMPY_RANDOM), (numpy.random.RandomState, _NUMPY_RANDOM)]
         return found
-
-    def _is_users_file(self, file: str) -> bool:
-        known = self._users.get(file)
-        if known is None:
-            known = self._users[file] = is_users(file)
-        return known
