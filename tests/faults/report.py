@@ -14,6 +14,10 @@ code; the rank is right when that finding names exactly the broken one. (Of two 
 tell which one is wrong: there, naming both is right.) An answer that is not right is *unclear* when it says so itself, *not judged*
 when it lists the cause as one that could not be looked for, and otherwise wrong, also where nothing was said.
 
+A column *nccl* is the same torch's CUDA build with `--backend nccl`, on two cores: torch's own ProcessGroupNCCL, watchdog and flight
+recorder, over a library that stands in for the GPU and for NCCL itself (`tests/torches/build_fake_gpu.py`). It shows what torch and
+paceline make of a job that hangs or ends; it shows nothing of a driver, of NCCL's own service, of times, and of values that are computed.
+
 Healthy jobs and decoys run with `--on-hang stop`: one counts as ended when it left with another code than 0 before its time was over.
 """
 _ANSWERS = """\
@@ -51,13 +55,18 @@ class Measured:
 def report(
     outcomes: Mapping[str, Sequence[Outcome]],
     titles: Mapping[str, str],
+    left_out: Mapping[str, str],
     *,
     own: str,
     commit: str,
     date: str,
     group_timeout: int,
 ) -> str:
-    """The whole page. `outcomes`: by the version of torch; `own`: the one whose seconds are shown; `titles`: script -> what is broken."""
+    """The whole page.
+
+    `outcomes`: by the version of torch; `own`: the one whose seconds are shown; `titles`: script -> what is broken; `left_out`: script
+    -> why it is not tried with NCCL.
+    """
     measured = [Measured(version, rows) for version, rows in outcomes.items() if rows]
     here = next((one for one in measured if one.version == own), Measured(own, ()))
     parts = [
@@ -68,6 +77,7 @@ def report(
         "## Each fault on each torch\n",
         _ANSWERS,
         _answers(measured, titles),
+        _left_out(left_out),
         f"## How soon, on torch {own}\n",
         "Seconds from the injection to the first word (*detected*) and to a cause (*judged*; where the job ended before that, its end,",
         "from which on `paceline why` has the answer): median (largest).",
@@ -133,6 +143,11 @@ def _answers(measured: Sequence[Measured], titles: Mapping[str, str]) -> str:
         cells = " | ".join(_answer(one.of(name)) for one in measured)
         lines.append(f"| {name} | {titles.get(name, '')} | {cells} |")
     return "\n".join(lines) + "\n"
+
+
+def _left_out(reasons: Mapping[str, str]) -> str:
+    """The scripts without NCCL's column."""
+    return "\n".join(["Not tried with NCCL:\n", *(f"* {name}: {reason}." for name, reason in reasons.items())]) + "\n"
 
 
 def _answer(rows: Sequence[Outcome]) -> str:
