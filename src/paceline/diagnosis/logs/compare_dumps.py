@@ -1,0 +1,347 @@
+"""Flight-recorder dumps of several ranks, compared: who called something else, who did not come, whose device is behind. Pure.
+
+Judged by what the entries say is not over. The recorders' counters stand in only where a rank has no entry of a group: NCCL's count
+sends in between, and nccl2's counts from 0.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from paceline.diagnosis.case import Level
+from paceline.diagnosis.hang.wait_chains import Chains, Delay, Delayed, Standing, follow_chains, messages_as_groups
+from paceline.diagnosis.logs.flight_recorder_dumps import DumpedCall, DumpedGroup, RecorderDump
+from paceline.findings import NO_CODE, CauseFinding, Confidence
+from paceline.recording.rank_sets import named_ranks
+
+_WHERE = "py-spy dump --nonblocking --pid PID, on these ranks while the job hangs: where they are instead"
+_TITLES = {
+    "M01": "ranks called different collectives",
+    "M02": "shapes differ between ranks",
+    "M03": "dtypes differ between ranks",
+}
+# The recorder's word for a collective that NCCL counts from 0, among all operations of the group.
+_COUNTS_FROM_ZERO = "nccl2"
+# Of one collective under two names, the name that is kept.
+_SAME = {"all_to_all_single": "all_to_all", "allgather": "all_gather", "allreduce": "all_reduce"}
+_MOST_LINES = 4
+
+Group = tuple[str, str]
+"""Recorder and name."""
+Message = tuple[Group, int, int]
+"""A send: group, sender, receiver."""
+Place = Group | Message
+"""Where a rank may wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One group of one recorder, as all dumps have it."""
+
+    group: Group
+    """Its recorder and name."""
+    at: Mapping[int, DumpedGroup]
+    """Rank -> what its dump says."""
+
+    @property
+    def title(self) -> str:
+        return next(iter(self.at.values())).title
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return next((group.ranks for group in self.at.values() if group.ranks), ())
+
+
+def judge_dumps(dumps: Sequence[RecorderDump]) -> list[CauseFinding]:
+    """Whether the ranks called different things at the same place, else who is at the end of the chains of those who wait.
+
+    Holds:   dumps in which all is over give no finding; the order of the dumps changes nothing
+    """
+    known = [dump for dump in dumps if dump.rank is not None]
+    seen = _groups(known)
+    different = [finding for group in seen if (finding := _different_calls(group)) is not None]
+    return different or _who_waits(seen, known)
+
+
+def _groups(dumps: Sequence[RecorderDump]) -> list[_Seen]:
+    """Every group that has an entry in some dump, with what each rank's dump says about it; without entries, by its counters alone."""
+    own: dict[Group, dict[int, DumpedGroup]] = {}
+    quiet: dict[str, dict[int, DumpedGroup]] = {}
+    for dump in dumps:
+        for group in dump.groups:
+            assert dump.rank is not None
+            if group.recorder:
+                own.setdefault((group.recorder, group.name), {})[dump.rank] = group
+            else:
+                quiet.setdefault(group.name, {})[dump.rank] = group
+    for (_, name), at in own.items():
+        for rank, group in quiet.get(name, {}).items():
+            at.setdefault(rank, group)
+    without = {("", name): at for name, at in quiet.items() if name not in {name for _, name in own}}
+    return [_Seen(group, dict(sorted(at.items()))) for group, at in (own | without).items()]
+
+
+# -------------------------------------------------------------------------------------------------------- who waits for whom
+
+
+def _who_waits(seen: Sequence[_Seen], dumps: Sequence[RecorderDump]) -> list[CauseFinding]:
+    cut = frozenset(dump.rank for dump in dumps if dump.note and dump.rank is not None)
+    by_group = {group.group: group for group in seen}
+    standings: dict[Place, Mapping[int, Standing]] = {group.group: _standings(group, cut) for group in seen}
+    members: dict[Place, tuple[int, ...]] = {group.group: group.ranks for group in seen}
+    # A dump that is cut off does not show what a rank has not issued.
+    heard = frozenset(dump.rank for dump in dumps if dump.rank is not None) - cut
+    found = follow_chains(standings, members, heard)
+    behind = {delay.rank for delay in found.delays if delay.how is Delay.BEHIND}
+    pairs = messages_as_groups(_messages(seen, behind), heard)
+    if pairs:
+        standings.update(pairs.items())
+        members.update((pair, pair[1:]) for pair in pairs)
+        with_messages = follow_chains(standings, members, heard)
+        # A send that nobody receives may be open beside what its rank does. It must not hide who is late for a collective.
+        if with_messages.ends or not found.ends:
+            found = with_messages
+    return _findings(found, by_group, cut) or _by_counters(seen, cut)
+
+
+def _standings(seen: _Seen, cut: frozenset[int]) -> dict[int, Standing]:
+    """How far each rank is, where its dump shows it."""
+    return {rank: one for rank, group in seen.at.items() if (one := _standing(group, seen, rank in cut)) is not None}
+
+
+def _standing(group: DumpedGroup, seen: _Seen, cut: bool) -> Standing | None:
+    if group.calls and not cut:
+        return Standing(max(group.calls), group.open)
+    counted = _as_collectives(group, seen)
+    if counted is None:
+        return None
+    issued = max(counted[0], *group.calls, 0)
+    waits_in = group.open or (counted[1] + 1 if cut and counted[0] > counted[1] else None)
+    return Standing(issued, waits_in if waits_in is None or waits_in <= issued else issued)
+
+
+def _as_collectives(group: DumpedGroup, seen: _Seen) -> tuple[int, int] | None:
+    """The recorder's counters as numbers of collectives; None: they may count other things too."""
+    if group.counters is None or any(one.has_messages for one in seen.at.values()):
+        return None
+    from_zero = seen.group[0] == _COUNTS_FROM_ZERO
+    ahead = {difference for one in seen.at.values() for difference in one.operations_ahead}
+    if ahead - {-1 if from_zero else 0}:
+        return None
+    # -1 is torch's word for "none yet"; counted from 0, that is none too.
+    issued, over = (max(0, count + from_zero) for count in group.counters)
+    return issued, over
+
+
+def _messages(seen: Sequence[_Seen], behind: set[int]) -> dict[int, list[Message]]:
+    """Rank -> the sends and receives that wait on it, by ranks of the job; none of a rank whose device is behind: they say nothing new."""
+    found: dict[int, list[Message]] = {}
+    for group in seen:
+        for rank, at in group.at.items():
+            for sender, receiver in at.messages if rank not in behind else ():
+                if max(sender, receiver) < len(group.ranks):
+                    message = (group.group, group.ranks[sender], group.ranks[receiver])
+                    if rank in message[1:]:
+                        found.setdefault(rank, []).append(message)
+    return found
+
+
+def _findings(found: Chains[Place], seen: Mapping[Group, _Seen], cut: frozenset[int]) -> list[CauseFinding]:
+    if found.ends:
+        return [_ends(found, seen, cut)]
+    if found.together:
+        return [_not_ending(found, seen)]
+    silent = tuple(rank for rank in found.unheard if rank not in found.waiting)
+    if silent:
+        saw = (f"{named_ranks(found.waiting)} {_wait(found.waiting)} in a collective", *_unheard(silent, cut))
+        return [_late(silent, Confidence.UNCLEAR, saw)]
+    if found.waiting:
+        return [
+            CauseFinding(
+                code=NO_CODE,
+                title="ranks wait for each other",
+                level=Level.STALL,
+                confidence=Confidence.UNCLEAR,
+                saw=(
+                    f"{named_ranks(found.waiting)} {_wait(found.waiting)}, and none of the dumps is at the end of a chain",
+                ),
+                next=(_WHERE.replace("these ranks", "all of them"),),
+            )
+        ]
+    return []
+
+
+def _ends(found: Chains[Place], seen: Mapping[Group, _Seen], cut: frozenset[int]) -> CauseFinding:
+    """The ranks that all others wait for, in the end."""
+    behind = {delay.rank for delay in found.delays if delay.how is Delay.BEHIND}
+    lines: list[str] = []
+    last: list[str] = []
+    told: set[int] = set()
+    for delay in sorted(found.delays, key=lambda delay: (delay.rank in told, -len(delay.waiting))):
+        if delay.rank in told:
+            continue
+        told.add(delay.rank)
+        lines += _line(delay, seen)
+        last += _last_call(delay, seen)
+    saw = (*lines[: 2 * _MOST_LINES], *last[:_MOST_LINES], *_unheard(found.unheard, cut))
+    if behind >= set(found.ends):
+        return _late(
+            found.ends,
+            Confidence.LIKELY,
+            saw,
+            "the device of some ranks is behind: what is over elsewhere is not over there",
+        )
+    return _late(found.ends, Confidence.LIKELY, saw)
+
+
+def _late(
+    ranks: Sequence[int],
+    confidence: Confidence,
+    saw: Sequence[str],
+    title: str = "some ranks did not come to a collective",
+) -> CauseFinding:
+    # Who is behind is certain; why is not in a dump.
+    return CauseFinding(
+        code="N01",
+        title=title,
+        level=Level.STALL,
+        ranks=tuple(ranks),
+        confidence=confidence,
+        saw=tuple(saw),
+        next=(_WHERE,),
+    )
+
+
+def _line(delay: Delayed[Place], seen: Mapping[Group, _Seen]) -> Iterator[str]:
+    """What one rank delays."""
+    waiting, number = named_ranks(delay.waiting), delay.number
+    if len(delay.group) == 3:
+        of, sender, receiver = delay.group
+        side = f"send to rank {receiver}" if delay.rank == sender else f"receive from rank {sender}"
+        yield f"group {seen[of].title}: {waiting} {_wait(delay.waiting)} for rank {delay.rank} to {side}"
+        return
+    group = seen[delay.group]
+    if delay.how is Delay.BEHIND:
+        yield f"group {group.title}: number {number} is over on {waiting}, and not over on rank {delay.rank}, which has issued it"
+    elif delay.how is Delay.ABSENT:
+        yield f"group {group.title}: rank {delay.rank} has nothing open, and {waiting} {_wait(delay.waiting)} in number {number}"
+    else:
+        yield f"group {group.title}: rank {delay.rank} has not issued number {number}, in which {waiting} {_wait(delay.waiting)}"
+    call = next((at.calls[number] for at in group.at.values() if number in at.calls), None)
+    if call is not None:
+        yield f"number {number}: {call}"
+
+
+def _last_call(delay: Delayed[Place], seen: Mapping[Group, _Seen]) -> Iterator[str]:
+    at = seen[delay.group].at.get(delay.rank) if len(delay.group) == 2 else None
+    if at is not None and at.calls and delay.how is not Delay.BEHIND:
+        number = max(at.calls)
+        yield f"rank {delay.rank} last issued number {number}: {at.calls[number]}"
+
+
+def _not_ending(found: Chains[Place], seen: Mapping[Group, _Seen]) -> CauseFinding:
+    """All have come, and it does not end."""
+    saw = []
+    scheduled: tuple[int, ...] = ()
+    for one in found.together[:_MOST_LINES]:
+        if len(one.group) == 3:
+            saw.append(f"the send from rank {one.group[1]} to rank {one.group[2]} does not end, though both are in it")
+            continue
+        group = seen[one.group]
+        calls = {rank: at.calls[one.number] for rank, at in group.at.items() if one.number in at.calls}
+        call = next(iter(calls.values()), None)
+        saw.append(
+            f"group {group.title}: {named_ranks(one.ranks)} are all in number {one.number}"
+            + (f": {call}" if call else "")
+        )
+        not_begun = tuple(rank for rank, call in calls.items() if call.state == "scheduled")
+        if not_begun and any(call.state == "started" for call in calls.values()):
+            scheduled = scheduled or not_begun
+            saw.append(
+                f"it has begun on the others, and not on {named_ranks(not_begun)}: an earlier kernel there does not end"
+            )
+    if scheduled:
+        return _late(scheduled, Confidence.LIKELY, saw, "a kernel before the collective does not end on some ranks")
+    return CauseFinding(
+        code=NO_CODE,
+        title="no rank is missing: a collective does not end, or work of one GPU before it",
+        level=Level.STALL,
+        confidence=Confidence.UNCLEAR,
+        saw=tuple(saw),
+        next=(
+            "nvidia-smi on each host while the job hangs: one GPU at 0 % waits for its host; dmesg | grep Xid",
+            "TORCH_NCCL_ENABLE_TIMING=1 makes the recorder say on which ranks the collective has begun",
+        ),
+    )
+
+
+def _by_counters(seen: Sequence[_Seen], cut: frozenset[int]) -> list[CauseFinding]:
+    """Nothing is open by the entries, and counters say otherwise: a batch of sends, which nccl2 calls over as soon as it is issued."""
+    for group in seen:
+        counts = {rank: at.counters for rank, at in group.at.items() if at.counters is not None and rank not in cut}
+        most = max((issued for issued, _ in counts.values()), default=0)
+        waiting = tuple(rank for rank, (issued, over) in counts.items() if issued > over)
+        late = tuple(rank for rank, (issued, over) in counts.items() if issued == over < most)
+        if waiting and late:
+            saw = (
+                f"group {group.title}: {named_ranks(waiting)} {_wait(waiting)} in an operation that has no entry",
+                f"by the recorder's counters {named_ranks(late)} issued fewer operations than the others",
+            )
+            return [_late(late, Confidence.UNCLEAR, saw)]
+    return []
+
+
+def _unheard(ranks: Sequence[int], cut: frozenset[int]) -> Iterator[str]:
+    short = [rank for rank in ranks if rank in cut]
+    gone = [rank for rank in ranks if rank not in cut]
+    if gone:
+        yield f"no dump of {named_ranks(gone)}: gone, or unable to write one"
+    if short:
+        yield f"the dump of {named_ranks(short)} is truncated before its counters"
+
+
+def _wait(ranks: Sequence[int]) -> str:
+    return "waits" if len(ranks) == 1 else "wait"
+
+
+# -------------------------------------------------------------------------------------------------------- different calls
+
+
+def _different_calls(seen: _Seen) -> CauseFinding | None:
+    """The first place of the order where two ranks called different things."""
+    calls_of = {rank: group.calls for rank, group in seen.at.items() if group.calls}
+    common = set.intersection(*(set(calls) for calls in calls_of.values())) if len(calls_of) > 1 else set()
+    for index in sorted(common):
+        calls = {rank: calls[index] for rank, calls in calls_of.items()}
+        # A rank that only receives in a scatter has no input.
+        typed = all(call.dtypes for call in calls.values())
+        kind_of = {rank: _kind(call, typed) for rank, call in calls.items()}
+        kinds = Counter(kind_of.values())
+        if len(kinds) == 1:
+            continue
+        (usual, count), *_ = kinds.most_common()
+        # Without a majority nobody knows who is odd.
+        sure = count > len(calls) / 2
+        first = next(rank for rank, kind in kind_of.items() if not sure or kind == usual)
+        odd = tuple(rank for rank, kind in kind_of.items() if kind != kind_of[first])
+        alike = [one == other for one, other in zip(kind_of[first], kind_of[odd[0]], strict=True)]
+        code = "M01" if not alike[0] else "M02" if not alike[1] else "M03"
+        site = calls[odd[0]].site or calls[first].site
+        return CauseFinding(
+            code=code,
+            title=_TITLES[code],
+            level=Level.DIVERGENCE,
+            ranks=odd if sure else tuple(calls),
+            confidence=Confidence.HIGH,
+            saw=tuple(f"group {seen.title}, number {index}, rank {rank}: {calls[rank]}" for rank in (first, *odd[:3])),
+            next=(f"make every rank issue the same call there: {site or 'the dumps have no call sites'}",),
+        )
+    return None
+
+
+def _kind(call: DumpedCall, typed: bool) -> tuple[str, str, str]:
+    """Operation, shapes and types as far as they must be alike. Shapes of a scatter or an uneven all_gather rightly differ."""
+    name = call.operation.lstrip("_").removesuffix("_base")
+    name = _SAME.get(name, name)
+    shapes = call.shapes if "reduce" in name and "scatter" not in name else ""
+    return name, shapes, call.dtypes if typed else ""
