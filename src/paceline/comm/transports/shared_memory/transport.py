@@ -145,6 +145,6 @@ def function_of(op: str, dtype: torch.dtype) -> Function:
     one = torch.zeros(1).to(dtype)
     try:
         OPS[op](one, one, out=one)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         raise ValueError(f"torch cannot {op} {dtype}: {error}") from error
     return OPS[op]
