@@ -239,7 +239,6 @@ class HostAgent:
             prepared,
             cpus_by_local_rank=self.cpus_by_local_rank,
             state=state,
-            resumed=None if self._states is None else self._states.resumed,
         )
         self.workers = Workers(
             processes=self.processes,
@@ -412,6 +411,11 @@ class HostAgent:
                 self.event("notice", text=f"{not_written} of {self.identity.name} could not be written (disk full?)")
         if lost := self.pump.lost_bytes():
             self.event("notice", text=f"{lost} bytes of logs on {self.identity.name} could not be written (disk full?)")
+        if long := self.pump.long_lines():
+            self.event(
+                "notice",
+                text=f"filtered logs on {self.identity.name} have {long} lines of over 1 MiB that were not looked at",
+            )
 
     def inquire(self, request: SnapshotRequest | TraceRequest) -> None:
         """Take snapshots of this host's ranks, or read their flight recorders, and answer."""

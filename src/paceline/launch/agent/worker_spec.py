@@ -14,7 +14,6 @@ from paceline.launch import tf_config
 from paceline.launch.agent.environment import AttemptEnvironment, rank_environment, substitute_local_rank
 from paceline.launch.agent.fork_server import forkable
 from paceline.launch.agent.output import Destination
-from paceline.launch.agent.repeated_output import ResumedFrom
 from paceline.launch.agent.scratch import Scratch
 from paceline.launch.agent.workers import WorkerSpec
 from paceline.launch.job.messages import StartAttemptMessage
@@ -141,11 +140,10 @@ def worker_specs(
     *,
     cpus_by_local_rank: Sequence[frozenset[int]] | None = None,
     state: Callable[[int], int] | None = None,
-    resumed: Callable[[int], ResumedFrom] | None = None,
 ) -> list[WorkerSpec]:
     """One WorkerSpec per rank of this host, in order of local rank.
 
-    `state`: local rank -> descriptor of its state buffer; None: ranks keep no state. `resumed`: local rank -> where it goes on.
+    `state`: local rank -> descriptor of its state buffer; None: ranks keep no state.
     """
     placement = next(placed for placed in message.placements if placed.host == identity.name)
     shared = _shared(job, identity, scratch, message, placement, prepared)
@@ -166,7 +164,6 @@ def worker_specs(
         replace(
             spec,
             state=state(spec.local_rank),
-            resumed=resumed(spec.local_rank) if resumed is not None else None,
             new_argv=resumable_argv(spec.argv, identity.python),
         )
         for spec in specs

@@ -13,7 +13,6 @@ from paceline.launch.agent.exit_deadline import ExitDeadline
 from paceline.launch.agent.fork_server import STATE_VARIABLE, ForkedProcess, ForkRefused, ForkServer
 from paceline.launch.agent.job_processes import JobProcesses
 from paceline.launch.agent.output import Destination, Pump
-from paceline.launch.agent.repeated_output import ResumedFrom
 from paceline.probes.process_status import read_caught_signals
 from paceline.probes.processes import read_io, read_stat
 
@@ -42,8 +41,6 @@ class WorkerSpec:
     """The directory in which the worker starts; None: the agent's directory."""
     state: int | None = None
     """Descriptor of the buffer in which the worker keeps its state; None: it keeps none."""
-    resumed: ResumedFrom | None = None
-    """Where a worker goes on that keeps its state; None: it keeps none."""
     new_argv: Sequence[str] | None = None
     """What a new process executes in place of `argv`; None: `argv`."""
 
@@ -203,8 +200,8 @@ class Workers:
         self.processes.began(process.pid)
         if spec.cpus:
             os.sched_setaffinity(process.pid, spec.cpus)
-        self.pump.add(out, spec.rank, "out", spec.out, spec.resumed)
-        self.pump.add(err, spec.rank, "err", spec.err, spec.resumed)
+        self.pump.add(out, spec.rank, "out", spec.out)
+        self.pump.add(err, spec.rank, "err", spec.err)
         worker = _Worker(spec, process, os.pidfd_open(process.pid))
         self._workers[process.pid] = worker
         asyncio.get_running_loop().add_reader(worker.pidfd, self._reap, worker)
