@@ -285,3 +285,22 @@ def test_a_stop_while_requirements_are_installed_ends_the_installation(paceline,
     assert finished.code == (130 if number == signal.SIGINT else 204), finished.err
     assert finished.out == "" and "U10" not in finished.err
     assert paceline.left() == []
+
+
+@pytest.mark.parametrize("which", [["RING"], ["SOCKET"], ["ERROR"], ["RING", "SOCKET", "ERROR"]], ids="-".join)
+def test_a_restart_works_where_a_cleaner_has_removed_what_was_made_for_the_job(paceline, which):
+    """A logout clears /run/user/UID and /dev/shm. The last ones stand for all that is above them too."""
+    script = paceline.script(
+        "cleans.py",
+        "import os, pathlib, shutil, sys\n"
+        "import paceline\n"
+        "paceline.step()\n"
+        "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+        "    for name in sys.argv[1:]:\n"
+        "        place = pathlib.Path(os.environ[f'PACELINE_{name}_DIR'])\n"
+        "        shutil.rmtree(place.parent.parent if name == 'ERROR' else place)\n"
+        "    sys.exit(3)\n"
+        "print('done')\n",
+    )
+    finished = paceline.run("run", "--max-restarts", "1", script, *which)
+    assert (finished.code, finished.out) == (0, "done\n"), finished.err

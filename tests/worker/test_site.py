@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import venv
 
 import pytest
 
@@ -99,3 +100,19 @@ def test_what_is_named_by_a_part_of_its_name_is_there(repository):
     places = [package / end.replace(".", "/") for end in ends]
     missing = [str(place) for place in places if not (place.is_dir() or place.with_suffix(".py").is_file())]
     assert missing == []
+
+
+def test_python_of_another_environment_finds_what_is_installed_there(workplace, written, tmp_path):
+    """A rank may start a tool that has an environment of its own. In that of the rank all of it is there, in every child too."""
+    other = tmp_path / "other"
+    venv.create(other, with_pip=False)
+    look = "import importlib.util as u; print([u.find_spec(n) is not None for n in ('paceline', 'smdistributed')], flush=True)"
+    script = written(
+        "import os, subprocess, sys\n"
+        f"look = {look!r}\n"
+        f"for python in ({str(other / 'bin' / 'python')!r}, sys.executable):\n"
+        "    subprocess.run([python, '-c', look], check=True)\n"
+        "exec(look)\n"
+    )
+    (left,) = workplace.run(sys.executable, script)
+    assert left.out.splitlines() == ["[False, False]", "[True, True]", "[True, True]"], left.err

@@ -10,13 +10,13 @@ header page, then every record that was drained, in order.
 """
 
 import itertools
-import mmap
 import os
 import struct
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from pathlib import Path
 
+from ..mapped_memory import map_shared
 from .exchanges import ExchangeRow, parse_table
 from .plain_files import open_plain
 
@@ -301,7 +301,7 @@ class RingWriter:
         descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, size)
-            self._map = mmap.mmap(descriptor, size)
+            self._bytes = map_shared(descriptor, size)
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
@@ -309,7 +309,6 @@ class RingWriter:
             os.close(descriptor)
         self.path = path
         self.capacity = capacity
-        self._bytes = memoryview(self._map)
         self.cells = self._bytes.cast("Q")
         self.next_index = itertools.count().__next__
         self.cells[Cell.VERSION] = VERSION
@@ -350,7 +349,6 @@ class RingWriter:
         """Release the file without writing to it: a forked child must not write for its parent."""
         self.cells.release()
         self._bytes.release()
-        self._map.close()
 
 
 class RingReader:

@@ -153,7 +153,6 @@ class RankRecorder:
         self.preparing, self.marked = True, False
         self.collective_count = self.collective_bytes = 0
         self.pending: dict[int, tuple[int, int, int, int]] = {}
-        self.calls.drop()
         self.calls = CallLog()
         # Topic and text of what is to be said once there is a ring.
         self.unsaid: list[tuple[str, str]] = []
