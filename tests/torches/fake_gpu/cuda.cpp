@@ -44,7 +44,7 @@ struct Event {
 
 namespace {
 
-constexpr int DEVICES = 8;
+constexpr int DEVICES = 16;
 constexpr size_t LAUNCH_LIMIT = 1024;
 constexpr useconds_t PAUSE_MICROSECONDS = 500;
 
