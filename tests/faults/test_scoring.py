@@ -340,6 +340,11 @@ def test_the_page_has_a_column_for_each_torch_and_names_what_was_missed():
     assert "* r05_interface: NCCL cannot have it." in lines
     assert "| n01_asleep | rank 1 falls asleep | 0/1 ? | 1/2 ! |" in lines
     assert "| n01_asleep | 3.2 (3.2), 1 never | never | 2/2 | 1/2 | 20.1 s | no | no |" in lines
+    slow = outcome(name="s01_straggler", code="S01", told="right", judged_after_seconds=30.0)
+    soon = replace(right, judged_after_seconds=4.0)
+    summary = report({"2.13.0": [soon, slow]}, {}, {}, own="2.13.0", commit="", date="", group_timeout=20)
+    assert "| judged within 10 s | 1 of 2 (50.0%) |  |" in summary
+    assert "| the same without slowness (S) | 1 of 1 (100.0%) |" in summary
     assert "| wrong | 0 | 1 | 0 |" in lines and "| unclear or not judged | 1 | 0 | the others |" in lines
     assert "| 2.13.0 | N01 | 1 | N02 1 |" in lines and "| alarms in it | 0 | 1 | 0 |" in lines
     assert (

@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def nccl_environment(version: str) -> dict[str, str]:
-    """The variables with which a job of this torch finds eight GPUs and NCCL.
+    """The variables with which a job of this torch finds sixteen GPUs and NCCL.
 
     Raises:  LookupError: the torch is not installed, has no CUDA, or there is no g++
     """

@@ -22,6 +22,8 @@
 #include <cstring>
 #include <ctime>
 #include <deque>
+#include <iterator>
+#include <map>
 #include <set>
 #include <string>
 
@@ -44,7 +46,7 @@ struct Event {
 
 namespace {
 
-constexpr int DEVICES = 8;
+constexpr int DEVICES = 16;
 constexpr size_t LAUNCH_LIMIT = 1024;
 constexpr useconds_t PAUSE_MICROSECONDS = 500;
 
@@ -193,11 +195,33 @@ cudaError_t launch(void* handle) {
     }
 }
 
-cudaError_t allocate(void** pointer, size_t bytes) {
+struct Allocation {
+    size_t bytes;
+    cudaMemoryType kind;
+};
+
+std::map<const char*, Allocation>& allocations() {
+    static auto* all = new std::map<const char*, Allocation>;
+    return *all;
+}
+
+cudaError_t allocate(void** pointer, size_t bytes, cudaMemoryType kind) {
     if (posix_memalign(pointer, 512, bytes ? bytes : 1))
         return cudaErrorMemoryAllocation;
     memset(*pointer, 0, bytes);
+    std::lock_guard guard(mutex());
+    allocations()[static_cast<const char*>(*pointer)] = {bytes, kind};
     return cudaSuccess;
+}
+
+// Of what an address is a part.
+cudaMemoryType kind_of(const void* pointer) {
+    std::lock_guard guard(mutex());
+    auto after = allocations().upper_bound(static_cast<const char*>(pointer));
+    if (after == allocations().begin())
+        return cudaMemoryTypeUnregistered;
+    const auto& [begin, allocation] = *std::prev(after);
+    return static_cast<const char*>(pointer) < begin + allocation.bytes ? allocation.kind : cudaMemoryTypeUnregistered;
 }
 
 cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, void* handle) {
@@ -396,10 +420,10 @@ FAKE cudaError_t cudaGetDriverEntryPoint(
 
 // ---- Memory. Nothing is given back: an operation that is still queued may need it, and a test is short.
 
-FAKE cudaError_t cudaMalloc(void** pointer, size_t bytes) { return allocate(pointer, bytes); }
-FAKE cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t) { return allocate(pointer, bytes); }
-FAKE cudaError_t cudaMallocHost(void** pointer, size_t bytes) { return allocate(pointer, bytes); }
-FAKE cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) { return allocate(pointer, bytes); }
+FAKE cudaError_t cudaMalloc(void** pointer, size_t bytes) { return allocate(pointer, bytes, cudaMemoryTypeDevice); }
+FAKE cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t) { return cudaMalloc(pointer, bytes); }
+FAKE cudaError_t cudaMallocHost(void** pointer, size_t bytes) { return allocate(pointer, bytes, cudaMemoryTypeHost); }
+FAKE cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) { return cudaMallocHost(pointer, bytes); }
 FAKE cudaError_t cudaFree(void*) { return cudaSuccess; }
 FAKE cudaError_t cudaFreeAsync(void*, cudaStream_t) { return cudaSuccess; }
 FAKE cudaError_t cudaFreeHost(void*) { return cudaSuccess; }
@@ -414,8 +438,9 @@ FAKE cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 
 FAKE cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
     *attributes = {};
-    attributes->type = cudaMemoryTypeUnregistered;
-    attributes->hostPointer = const_cast<void*>(pointer);
+    attributes->type = kind_of(pointer);
+    attributes->device = current_device;
+    attributes->devicePointer = attributes->hostPointer = const_cast<void*>(pointer);
     return cudaSuccess;
 }
 
