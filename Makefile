@@ -27,7 +27,7 @@ HAS_TORCH := -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test fast fuzz exchange engines web-ci faults-ci faults exits resume-ci resume tensorflow tensorflow-all wide wild accuracy pictures gpu docs site lint fix frameworks wheel clean
+.PHONY: help install demo test fast fuzz exchange engines web-ci faults-ci faults exits resume-ci resume tensorflow tensorflow-all wide wild accuracy pictures nightly gpu docs site lint fix frameworks wheel clean
 
 help:
 	@echo "make demo        install into $(VENV), train digits on 2 ranks, show where the time went"
@@ -45,6 +45,7 @@ help:
 	@echo "make tensorflow  TensorFlow and JAX into an environment below ~/.cache/paceline-tensorflow (PACELINE_TENSORFLOWS), 1.9 GB; its jobs: start, failures, end; 3 minutes"
 	@echo "make tensorflow-all  TensorFlow on every engine, 20 jobs of 20, AWS's script with CHECKOUTS=DIR; an hour, can be stopped and continued; writes docs/tensorflow_all.md"
 	@echo "make wide        variants of what the suites above show, which they leave out; an hour; before a release"
+	@echo "make nightly     what others' releases may change: how long pip looks for each extra, by two pips"
 	@echo "make fuzz        bytes that nobody meant, at every door through which a stranger's come in; ten minutes (FUZZ_ARGS=--seconds=60)"
 	@echo "make gpu         what only a GPU can show, in pieces of at most eight minutes, without network; can be stopped and continued; then GPU_ARGS=--page"
 	@echo "make wild        public training scripts under torchrun and paceline, then broken: CHECKOUTS=DIR; hours; writes docs/wild.md"
@@ -125,6 +126,10 @@ gpu: | $(BIN)/python
 	@$(PIP) install --no-index --find-links $(WHEELS) hatchling editables
 	@$(PIP) install --no-index --find-links $(WHEELS) --no-build-isolation -e ".[dev]"
 	$(BIN)/python bench/gpu.py $(GPU_ARGS)
+
+# Nothing of ours has to change for these to fail, so a change does not wait for them.
+nightly: | $(BIN)/python
+	$(BIN)/python bench/extras.py
 
 accuracy: $(STAMPS)/dev
 	$(BIN)/python bench/accuracy.py
