@@ -27,6 +27,7 @@ def of(text, rank):
     return [line for line in lines if line.startswith(f"plain {rank} ")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("deaths", "ranks"),
     [pytest.param(1, 2, marks=pytest.mark.wide), (1, 3), pytest.param(2, 2, marks=pytest.mark.wide), (2, 3)],
@@ -55,6 +56,7 @@ def test_every_line_of_every_step_is_on_the_terminal_once_and_in_the_log_of_each
 DIFFERENT = TEXT.replace(ONE, ONE + '    print(f"attempt {attempt()} of rank {rank} in step {number}")\n', 1)
 
 
+@pytest.mark.slow
 def test_a_line_that_is_different_when_its_step_is_made_again_is_shown(paceline):
     finished, _ = ran(paceline, "--nproc-per-node", "2", text=DIFFERENT, dies=[(0, 1, 6, KILL)])
     for rank in (0, 1):
@@ -64,6 +66,7 @@ def test_a_line_that_is_different_when_its_step_is_made_again_is_shown(paceline)
         assert of(finished.out, rank) == plain(rank)
 
 
+@pytest.mark.slow
 def test_output_of_a_fork_servers_ranks_appears_once(paceline):
     finished, lines = ran(
         paceline, "--nproc-per-node", "2", text=TEXT, dies=[(0, 0, 6, KILL)], server="auto", waits=True
