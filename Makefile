@@ -23,15 +23,19 @@ STAMPS := $(VENV)/.paceline
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 PYTEST := $(BIN)/python -m pytest
 SEVERAL := -n $(WORKERS) --dist loadfile
+# Each of these has a suite of its own below.
+ELSEWHERE := gallery or exchange or engine or resume or browser or tensorflow
 HAS_TORCH := -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test fast fuzz exchange engines web-ci faults-ci faults exits resume-ci resume tensorflow tensorflow-all wide wild accuracy pictures nightly gpu docs site lint fix frameworks wheel clean
+.PHONY: help install demo test test-slow test-all fast fuzz exchange engines web-ci faults-ci faults exits resume-ci resume tensorflow tensorflow-all wide wild accuracy pictures nightly gpu docs site lint fix frameworks wheel clean
 
 help:
 	@echo "make demo        install into $(VENV), train digits on 2 ranks, show where the time went"
-	@echo "make test        install into $(VENV), run the suite: fast tests, then those that start processes"
+	@echo "make test        install into $(VENV), run the suite: fast tests, then of each behaviour one that starts processes; at most 12 minutes"
+	@echo "make test-slow   the variants of the latter"
+	@echo "make test-all    both, and every suite below that .ci/run runs; an hour"
 	@echo "make fast        only the fast tests"
 	@echo "make exchange    gradient exchange on real ranks: conformance, strategies, seven faults over it; 8 minutes"
 	@echo "make engines     one job on this machine, over SSH, on Ray, Slurm and the SageMaker path, and each of them broken; at most 15 minutes"
@@ -65,7 +69,13 @@ demo: $(STAMPS)/dev
 	@echo; echo "next:  . $(BIN)/activate    then    paceline top --once"
 
 test: $(STAMPS)/dev $(STAMPS)/frameworks
-	$(PYTEST) $(SEVERAL) -m "not gallery and not exchange and not engine and not resume and not browser and not tensorflow" $(PYTEST_ARGS)
+	$(PYTEST) $(SEVERAL) -m "not slow and not ($(ELSEWHERE))" $(PYTEST_ARGS)
+
+test-slow: $(STAMPS)/dev $(STAMPS)/frameworks
+	$(PYTEST) $(SEVERAL) -m "slow and not ($(ELSEWHERE))" --durations=10 $(PYTEST_ARGS)
+
+# Of the other Debian packages and extras, .ci/run installs what these need; what is missing is skipped with its name.
+test-all: test test-slow exchange engines web-ci tensorflow resume-ci faults-ci
 
 # One after the other: beside another job, a job rightly has a noisy neighbour as well.
 faults-ci: $(STAMPS)/dev

@@ -17,6 +17,7 @@ TEXT = RANK.replace(ONE, ONE + PRINTS, 1).replace(
 SUMS = [sum(range(step)) for step in range(1, 9)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("deaths", "ranks", "server"),
     [(1, 2, "auto"), pytest.param(2, 2, "off", marks=pytest.mark.wide), (2, 3, "off")],

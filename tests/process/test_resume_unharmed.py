@@ -71,6 +71,7 @@ JOBS = {
 }
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", JOBS)
 def test_a_job_does_the_same_with_resume_as_without_it(paceline, tmp_path, name):
     text, options, code = JOBS[name]

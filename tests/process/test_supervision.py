@@ -68,6 +68,7 @@ def test_script_arguments_come_through_untouched(paceline):
     assert finished.out.strip() == str(argv)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(("ending", "code"), [("sys.exit(3)", 3), ("os._exit(7)", 7), ("raise ValueError('x')", 1)])
 def test_the_ranks_own_code_is_the_runs(paceline, ending, code):
     script = paceline.script("ends.py", f"import os, sys\n{ending}\n")
@@ -115,6 +116,7 @@ def test_output_failure_holds_the_real_reason_on_every_host(paceline):
         assert "fails.py:3" in failure.read_text()
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_the_agent_reaches_every_rank(paceline, number):
     job = paceline.start("run", "--nproc-per-node", "3", paceline.script("sleeps.py", SLEEPS))
@@ -244,6 +246,7 @@ def test_a_reader_that_leaves_does_not_end_the_training(paceline):
     assert (paceline.directory / "finished").exists()
 
 
+@pytest.mark.slow
 def test_a_restarted_attempt_is_not_killed_by_the_grace_of_the_one_before(paceline):
     """The only rank is gone before anybody says stop, so nothing ends that wish's grace early."""
     script = paceline.script(
@@ -257,6 +260,7 @@ def test_a_restarted_attempt_is_not_killed_by_the_grace_of_the_one_before(paceli
     assert finished.out == "whole\n"
 
 
+@pytest.mark.slow
 def test_an_error_file_in_the_scripts_own_form_does_not_keep_the_job_from_ending(paceline):
     script = paceline.script(
         "odd.py",
@@ -269,6 +273,7 @@ def test_an_error_file_in_the_scripts_own_form_does_not_keep_the_job_from_ending
     assert finished.code == 3 and "raised Odd" in finished.err
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_while_requirements_are_installed_ends_the_installation(paceline, number):
     source = paceline.directory / "source"

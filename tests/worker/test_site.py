@@ -21,6 +21,7 @@ def test_an_existing_sitecustomize_runs_and_keeps_its_name(workplace, written):
     assert (left.code, left.out, left.err) == (0, "here 1\n", "")
 
 
+@pytest.mark.slow
 def test_a_sitecustomize_that_raises_is_reported_as_without_us_and_the_rank_still_counts(workplace, written):
     theirs = written("raise RuntimeError('theirs is broken')\n", "theirs/sitecustomize.py")
     directory = os.path.dirname(theirs)
@@ -44,6 +45,7 @@ def test_children_are_reached_through_any_python(workplace, written):
     assert left.out == "True\nFalse\n"
 
 
+@pytest.mark.slow
 def test_a_users_own_module_called_paceline_keeps_its_name(workplace, written):
     theirs = written("me = 'a library for something else'\n", "theirs/paceline.py")
     script = written(
@@ -58,6 +60,7 @@ def test_a_users_own_module_called_paceline_keeps_its_name(workplace, written):
     assert (header.step_count, header.exiting) == (1, True)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("before", "after", "changed"),
     [("", "", False), ("os.environ['X'] = '1'", "", True), ("", "os.environ['X'] = '1'", True)],
@@ -73,6 +76,7 @@ def test_a_changed_environment_is_one_of_before_torch_whatever_else_came_first(
     assert header.environment_changed == changed
 
 
+@pytest.mark.slow
 def test_a_rank_without_its_directories_trains_as_if_we_were_not_there(workplace):
     (left,) = workplace.run("loops.py", "gan", PACELINE_RING_DIR="/nowhere", PACELINE_SOCKET_DIR="/nowhere")
     assert (left.code, left.out, left.err) == (0, "", "")
