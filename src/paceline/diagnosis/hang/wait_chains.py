@@ -114,7 +114,15 @@ def follow_chains(
         if (found := _together(group, at, members.get(group, ()))) is not None and delayed.isdisjoint(found.ranks)
     )
     inside = {rank for one in together for rank in one.ranks}
-    # A rank that is inside a collective in which nobody is missing cannot come to another one. It is not missing there.
+    # A rank inside a collective in which nobody is missing cannot come to another one, and it is not missing there. Nor is a rank that
+    # may wait for one that was not heard.
+    inside |= {
+        rank
+        for group, at in groups.items()
+        if not at.keys() | heard >= set(members.get(group, ())) or not members.get(group)
+        for rank, one in at.items()
+        if one.open is not None
+    }
     ends = {
         delay.rank
         for delay in delays
