@@ -1,12 +1,15 @@
 """Dumps of several ranks compared: jobs that hang for one reason, in every recorder's form, and what each form alone has."""
 
+import base64
 import json
 import os
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hanging_jobs import FORMS, document, make, make_pipeline, written
+from nccl_recordings import EXPECTED, recordings, situations
 
 from paceline.diagnosis.logs.compare_dumps import judge_dumps
 from paceline.diagnosis.logs.flight_recorder_dumps import parse_dump
@@ -61,7 +64,7 @@ def test_a_rank_whose_device_stands_is_named_or_nobody_is(maker, form, streams):
     for seed in SEEDS:
         job = maker(seed, "device", streams)
         (finding,) = judge_dumps(dumps_of(job, form, seed))
-        assert finding.ranks in ((), (job.culprit,))
+        assert (finding.code, finding.ranks) in (("N12", (job.culprit,)), ("N11", ()), (NO_CODE, ()))
         named += bool(finding.ranks)
     assert named
 
@@ -72,7 +75,7 @@ def test_a_rank_whose_device_stands_is_named_or_nobody_is(maker, form, streams):
 def test_where_all_have_come_no_rank_is_missing(maker, form, streams):
     for seed in SEEDS:
         (finding,) = judge_dumps(dumps_of(maker(seed, "stream", streams), form, seed))
-        assert (finding.code, finding.ranks) == (NO_CODE, ()) and "no rank is missing" in finding.title
+        assert (finding.code, finding.ranks) == ("N11", ())
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -145,7 +148,7 @@ def test_with_timing_the_rank_that_has_not_begun_has_an_earlier_kernel():
         return whole(entry(5, state=state), issued=5, over=4)
 
     (finding,) = judged({0: at("started"), 1: at("scheduled"), 2: at("started")})
-    assert (finding.ranks, finding.confidence) == ((1,), Confidence.LIKELY) and "earlier kernel" in finding.saw[-1]
+    assert (finding.code, finding.ranks) == ("N12", (1,)) and "earlier kernel" in finding.saw[-1]
 
 
 def test_a_batch_that_its_recorder_calls_over_at_once_is_seen_by_the_counters_alone():
@@ -186,7 +189,7 @@ def test_the_odd_one_of_three_is_named_whichever_rank_it_is():
 
 def test_a_scatter_has_no_input_where_it_only_receives():
     calls = {rank: whole(entry(5, "nccl:scatter", input_dtypes=["Float"] if rank == 0 else [])) for rank in range(3)}
-    assert [finding.code for finding in judged(calls)] == [NO_CODE]
+    assert [finding.code for finding in judged(calls)] == ["N11"]
 
 
 def test_a_name_of_one_collective_that_two_calls_share_is_no_difference():
@@ -195,7 +198,7 @@ def test_a_name_of_one_collective_that_two_calls_share_is_no_difference():
         1: whole(entry(5, "nccl:all_gather")),
         2: whole(entry(5, "nccl:all_gather")),
     }
-    assert [finding.code for finding in judged(calls)] == [NO_CODE]
+    assert [finding.code for finding in judged(calls)] == ["N11"]
 
 
 def test_the_description_of_a_group_is_shown_and_not_compared():
@@ -219,6 +222,45 @@ def test_the_description_of_a_group_is_shown_and_not_compared():
     documents[1]["entries"][0] |= {"state": "completed", "retired": True}
     (finding,) = judged(documents)
     assert finding.ranks == (3,) and "group 2 (TENSOR_MODEL_PARALLEL_GROUP)" in finding.saw[0]
+
+
+def test_a_rank_that_does_not_come_and_a_device_that_is_behind_are_two_findings():
+    def of(number, over=False, group="0"):
+        return entry(number, over=over, process_group=[group, ""], pg_id=int(group))
+
+    documents = {
+        0: whole(of(7)),
+        1: whole(of(6)),
+        2: whole(of(7)),
+        3: whole(of(4, group="1")),
+        4: whole(of(3, True, "1")),
+    }
+    for rank, one in documents.items():
+        one["pg_config"] = {"0": {"ranks": "[0, 1, 2]"}} if rank < 3 else {"1": {"ranks": "[3, 4]"}}
+        one["pg_status"] = {}
+    found = {finding.code: finding.ranks for finding in judged(documents)}
+    assert found == {"N01": (4,), "N12": (1,)}
+
+
+@pytest.mark.parametrize(("form", "situation"), recordings())
+def test_every_recorded_dump_is_judged_as_it_must_be(form, situation):
+    one, expected = situations(form)[situation], EXPECTED[situation]
+    dumps = []
+    for rank, answers in one["answers"].items():
+        for answer in answers.values():
+            data = base64.b64decode(answer) if isinstance(answer, str) else json.dumps(answer).encode()
+            with suppress(ValueError):
+                dumps.append(parse_dump(f"trace_rank_{rank}", data))
+    found = {(finding.code, finding.ranks) for finding in judge_dumps(dumps)}
+    timed = form.endswith("timing")
+    if situation == "healthy" or (situation == "mixed_gloo_hangs" and form.startswith(("2.6", "2.8"))):
+        assert found == set()
+    elif "odd" in expected:
+        assert found == {(expected["cause"], tuple(expected["odd"]))}
+    elif situation in ("hung_kernel", "compute_blocked"):
+        assert found == {("N12", (1,)) if timed and situation == "compute_blocked" else ("N11", ())}
+    else:
+        assert found == {("N01", tuple(expected["late"]))}
 
 
 @pytest.mark.skipif(

@@ -121,7 +121,7 @@ def follow_chains(
         for group, at in groups.items()
         if not at.keys() | heard >= set(members.get(group, ())) or not members.get(group)
         for rank, one in at.items()
-        if one.open is not None
+        if _waits(one)
     }
     ends = {
         delay.rank

@@ -15,6 +15,8 @@ from paceline.findings import NO_CODE, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
 
 _WHERE = "py-spy dump --nonblocking --pid PID, on these ranks while the job hangs: where they are instead"
+_DEVICES = "on each host: dmesg | grep -i xid; nvidia-smi -q -d POWER,UTILIZATION,ECC; nvidia-smi nvlink -e"
+_NOT_COME = "some ranks did not come to a collective"
 _TITLES = {
     "M01": "ranks called different collectives",
     "M02": "shapes differ between ranks",
@@ -195,7 +197,16 @@ def _messages(
 
 def _findings(found: Chains[Place], seen: Mapping[Group, _Seen], cut: frozenset[int]) -> list[CauseFinding]:
     if found.ends:
-        return [_ends(found, seen, cut)]
+        # An end of a chain waits for nobody. What is not over there is over on the others.
+        own = {rank: group for group in seen.values() for rank, at in group.at.items() if at.open is not None}
+        sent = {
+            rank for group in seen.values() for rank, at in group.at.items() if any(not m.over for m in at.messages)
+        }
+        behind = (own.keys() | sent) & set(found.ends)
+        return [
+            *_ends(found, sorted(set(found.ends) - behind), seen, cut, {}, "N01", _NOT_COME),
+            *_ends(found, sorted(behind), seen, cut, own, "N12", "a rank's device is behind"),
+        ]
     if found.together:
         return [_not_ending(found, seen)]
     silent = tuple(rank for rank in found.unheard if rank not in found.waiting)
@@ -203,60 +214,57 @@ def _findings(found: Chains[Place], seen: Mapping[Group, _Seen], cut: frozenset[
         saw = (f"{named_ranks(found.waiting)} {_wait(found.waiting)} in a collective", *_unheard(silent, cut))
         return [_late(silent, Confidence.UNCLEAR, saw)]
     if found.waiting:
+        saw = (f"{named_ranks(found.waiting)} {_wait(found.waiting)}, and none of them is at the end of a chain",)
         return [
             CauseFinding(
                 code=NO_CODE,
                 title="ranks wait for each other",
                 level=Level.STALL,
                 confidence=Confidence.UNCLEAR,
-                saw=(
-                    f"{named_ranks(found.waiting)} {_wait(found.waiting)}, and none of the dumps is at the end of a chain",
-                ),
+                saw=saw,
                 next=(_WHERE.replace("these ranks", "all of them"),),
             )
         ]
     return []
 
 
-def _ends(found: Chains[Place], seen: Mapping[Group, _Seen], cut: frozenset[int]) -> CauseFinding:
-    """The ranks that all others wait for, in the end."""
-    # An end of a chain has no earlier collective that others are missing in.
-    behind = {delay.rank for delay in found.delays if delay.how in (Delay.BEHIND, Delay.QUEUED)}
+def _ends(
+    found: Chains[Place],
+    ranks: Sequence[int],
+    seen: Mapping[Group, _Seen],
+    cut: frozenset[int],
+    own: Mapping[int, _Seen],
+    code: str,
+    title: str,
+) -> Iterator[CauseFinding]:
+    """Those of the ranks that all others wait for in the end, of one kind."""
     lines: list[str] = []
     last: list[str] = []
     told: set[int] = set()
-    for delay in sorted(found.delays, key=lambda delay: (delay.rank in told, -len(delay.waiting))):
-        if delay.rank in told:
-            continue
-        told.add(delay.rank)
-        lines += _line(delay, seen)
-        last += _last_call(delay, seen)
-    saw = (*lines[: 2 * _MOST_LINES], *last[:_MOST_LINES], *_unheard(found.unheard, cut))
-    if behind >= set(found.ends):
-        return _late(
-            found.ends,
-            Confidence.LIKELY,
-            saw,
-            "the device of some ranks is behind: what is over elsewhere is not over there",
-        )
-    return _late(found.ends, Confidence.LIKELY, saw)
+    for delay in sorted(found.delays, key=lambda delay: (delay.how is Delay.QUEUED, -len(delay.waiting))):
+        if delay.rank in ranks and delay.rank not in told:
+            told.add(delay.rank)
+            lines += _line(delay, seen)
+            if delay.rank in own and delay.how is not Delay.BEHIND:
+                last += _not_over(delay.rank, own[delay.rank])
+            last += _last_call(delay, seen) if code == "N01" else ()
+    if ranks:
+        saw = (*lines[: 2 * _MOST_LINES], *last[:_MOST_LINES], *_unheard(found.unheard, cut))
+        yield _late(ranks, Confidence.LIKELY, saw, code, title)
 
 
 def _late(
-    ranks: Sequence[int],
-    confidence: Confidence,
-    saw: Sequence[str],
-    title: str = "some ranks did not come to a collective",
+    ranks: Sequence[int], confidence: Confidence, saw: Sequence[str], code: str = "N01", title: str = _NOT_COME
 ) -> CauseFinding:
     # Who is behind is certain; why is not in a dump.
     return CauseFinding(
-        code="N01",
+        code=code,
         title=title,
         level=Level.STALL,
         ranks=tuple(ranks),
         confidence=confidence,
         saw=tuple(saw),
-        next=(_WHERE,),
+        next=(_WHERE if code == "N01" else _DEVICES,),
     )
 
 
@@ -288,6 +296,16 @@ def _line(delay: Delayed[Place], seen: Mapping[Group, _Seen]) -> Iterator[str]:
         yield f"number {number}: {call}"
 
 
+def _not_over(rank: int, group: _Seen) -> Iterator[str]:
+    """The oldest collective of a group that is not over on this rank alone."""
+    number = group.at[rank].open
+    assert number is not None
+    past = [one for one, at in group.at.items() if at.open is None or at.open > number]
+    yield f"group {group.title}: number {number} is not over on rank {rank}" + (
+        f", and over on {named_ranks(past)}" if past else ""
+    )
+
+
 def _last_call(delay: Delayed[Place], seen: Mapping[Group, _Seen]) -> Iterator[str]:
     at = seen[delay.group].at.get(delay.rank) if len(delay.group) == 2 else None
     if at is not None and at.calls and delay.how in (Delay.NOT_COME, Delay.ABSENT):
@@ -317,16 +335,16 @@ def _not_ending(found: Chains[Place], seen: Mapping[Group, _Seen]) -> CauseFindi
                 f"it has begun on the others, and not on {named_ranks(not_begun)}: an earlier kernel there does not end"
             )
     if scheduled:
-        return _late(scheduled, Confidence.LIKELY, saw, "a kernel before the collective does not end on some ranks")
+        return _late(scheduled, Confidence.LIKELY, saw, "N12", "a rank's device is behind")
     return CauseFinding(
-        code=NO_CODE,
-        title="no rank is missing: a collective does not end, or work of one GPU before it",
+        code="N11",
+        title="a collective that all ranks have come to does not end",
         level=Level.STALL,
-        confidence=Confidence.UNCLEAR,
+        confidence=Confidence.LIKELY,
         saw=tuple(saw),
         next=(
-            "nvidia-smi on each host while the job hangs: one GPU at 0 % waits for its host; dmesg | grep Xid",
-            "TORCH_NCCL_ENABLE_TIMING=1 makes the recorder say on which ranks the collective has begun",
+            _DEVICES,
+            "TORCH_NCCL_ENABLE_TIMING=1 lets the recorder say on which ranks it has begun (not with nccl2)",
         ),
     )
 
