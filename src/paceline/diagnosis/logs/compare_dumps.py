@@ -5,16 +5,18 @@ sends in between, and nccl2's counts from 0.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from paceline.diagnosis.case import Level
-from paceline.diagnosis.hang.wait_chains import Chains, Delay, Delayed, Standing, follow_chains, messages_as_groups
-from paceline.diagnosis.logs.flight_recorder_dumps import DumpedCall, DumpedGroup, RecorderDump
+from paceline.diagnosis.hang.wait_chains import Chains, Delay, Delayed, Standing, follow_chains
+from paceline.diagnosis.logs.flight_recorder_dumps import DumpedCall, DumpedGroup, DumpedMessage, RecorderDump
 from paceline.findings import NO_CODE, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
 
 _WHERE = "py-spy dump --nonblocking --pid PID, on these ranks while the job hangs: where they are instead"
+_DEVICES = "on each host: dmesg | grep -i xid; nvidia-smi -q -d POWER,UTILIZATION,ECC; nvidia-smi nvlink -e"
+_NOT_COME = "some ranks did not come to a collective"
 _TITLES = {
     "M01": "ranks called different collectives",
     "M02": "shapes differ between ranks",
@@ -87,42 +89,69 @@ def _groups(dumps: Sequence[RecorderDump]) -> list[_Seen]:
 def _who_waits(seen: Sequence[_Seen], dumps: Sequence[RecorderDump]) -> list[CauseFinding]:
     cut = frozenset(dump.rank for dump in dumps if dump.note and dump.rank is not None)
     by_group = {group.group: group for group in seen}
-    standings: dict[Place, Mapping[int, Standing]] = {group.group: _standings(group, cut) for group in seen}
-    members: dict[Place, tuple[int, ...]] = {group.group: group.ranks for group in seen}
     # A dump that is cut off does not show what a rank has not issued.
     heard = frozenset(dump.rank for dump in dumps if dump.rank is not None) - cut
-    found = follow_chains(standings, members, heard)
-    behind = {delay.rank for delay in found.delays if delay.how is Delay.BEHIND}
-    pairs = messages_as_groups(_messages(seen, behind), heard)
-    if pairs:
-        standings.update(pairs.items())
-        members.update((pair, pair[1:]) for pair in pairs)
-        with_messages = follow_chains(standings, members, heard)
-        # A send that nobody receives may be open beside what its rank does. It must not hide who is late for a collective.
-        if with_messages.ends or not found.ends:
-            found = with_messages
+    found = _follow(seen, _messages(seen, {dump.rank for dump in dumps if dump.whole}, heard), cut, heard)
     return _findings(found, by_group, cut) or _by_counters(seen, cut)
 
 
-def _standings(seen: _Seen, cut: frozenset[int]) -> dict[int, Standing]:
+def _follow(
+    seen: Sequence[_Seen],
+    messages: Mapping[Message, Mapping[int, tuple[Standing, int]]],
+    cut: frozenset[int],
+    heard: frozenset[int],
+) -> Chains[Place]:
+    """Who waits for whom; with `messages`, each pair of ranks is a group of two."""
+    first = _first_open(seen, messages)
+    standings: dict[Place, Mapping[int, Standing]] = {group.group: _standings(group, cut, first) for group in seen}
+    standings |= {
+        message: {
+            rank: replace(one, first=one.open is None or (message, rank) in first) for rank, (one, _) in of_pair.items()
+        }
+        for message, of_pair in messages.items()
+    }
+    members: dict[Place, tuple[int, ...]] = {group.group: group.ranks for group in seen}
+    members |= {message: message[1:] for message in messages}
+    return follow_chains(standings, members, heard)
+
+
+def _first_open(
+    seen: Sequence[_Seen], messages: Mapping[Message, Mapping[int, tuple[Standing, int]]]
+) -> set[tuple[Place, int]]:
+    """Group and rank of the oldest call that is not over on each rank, by each recorder."""
+    oldest: dict[tuple[str, int], tuple[int, Place]] = {}
+    places: list[tuple[str, int, int | None, Place]] = [
+        (at.recorder, rank, at.open_place, group.group) for group in seen for rank, at in group.at.items()
+    ]
+    places += [
+        (message[0][0], rank, place if one.open is not None else None, message)
+        for message, of_pair in messages.items()
+        for rank, (one, place) in of_pair.items()
+    ]
+    for recorder, rank, place, group in places:
+        if place is not None and place < oldest.get((recorder, rank), (place + 1,))[0]:
+            oldest[recorder, rank] = (place, group)
+    return {(group, rank) for (_, rank), (_, group) in oldest.items()}
+
+
+def _standings(seen: _Seen, cut: frozenset[int], first: Collection[tuple[Place, int]]) -> dict[int, Standing]:
     """How far each rank is, where its dump shows it."""
-    return {rank: one for rank, group in seen.at.items() if (one := _standing(group, seen, rank in cut)) is not None}
-
-
-def _standing(group: DumpedGroup, seen: _Seen, cut: bool) -> Standing | None:
-    if group.calls and not cut:
-        return Standing(max(group.calls), group.open)
-    counted = _as_collectives(group, seen)
-    if counted is None:
-        return None
-    issued = max(counted[0], *group.calls, 0)
-    waits_in = group.open or (counted[1] + 1 if cut and counted[0] > counted[1] else None)
-    return Standing(issued, waits_in if waits_in is None or waits_in <= issued else issued)
+    found = {}
+    for rank, group in seen.at.items():
+        if group.calls and rank not in cut:
+            is_first = (seen.group, rank) in first
+            found[rank] = Standing(max(group.calls), group.open, first=is_first or group.open is None)
+        elif (counted := _as_collectives(group, seen)) is not None:
+            # A dump that is cut off lacks the newest entries. The counters have them.
+            issued, over = max(counted[0], *group.calls, 0), counted[1]
+            waits_in = group.open or (over + 1 if rank in cut and issued > over else None)
+            found[rank] = Standing(issued, waits_in)
+    return found
 
 
 def _as_collectives(group: DumpedGroup, seen: _Seen) -> tuple[int, int] | None:
     """The recorder's counters as numbers of collectives; None: they may count other things too."""
-    if group.counters is None or any(one.has_messages for one in seen.at.values()):
+    if group.counters is None or any(one.messages for one in seen.at.values()):
         return None
     from_zero = seen.group[0] == _COUNTS_FROM_ZERO
     ahead = {difference for one in seen.at.values() for difference in one.operations_ahead}
@@ -133,22 +162,51 @@ def _as_collectives(group: DumpedGroup, seen: _Seen) -> tuple[int, int] | None:
     return issued, over
 
 
-def _messages(seen: Sequence[_Seen], behind: set[int]) -> dict[int, list[Message]]:
-    """Rank -> the sends and receives that wait on it, by ranks of the job; none of a rank whose device is behind: they say nothing new."""
-    found: dict[int, list[Message]] = {}
+def _messages(
+    seen: Sequence[_Seen], whole: Collection[int | None], heard: Collection[int]
+) -> dict[Message, dict[int, tuple[Standing, int]]]:
+    """Each pair of ranks with a message that is not over -> how far either side is with it, and the place of its oldest open entry.
+
+    Sends and receives of a pair match in their order. Without all of them on both sides, all that is known of one that is not open is
+    that it is not open: then it has not come.
+    """
+    sides: dict[Message, dict[int, list[DumpedMessage]]] = {}
     for group in seen:
         for rank, at in group.at.items():
-            for sender, receiver in at.messages if rank not in behind else ():
-                if max(sender, receiver) < len(group.ranks):
-                    message = (group.group, group.ranks[sender], group.ranks[receiver])
-                    if rank in message[1:]:
-                        found.setdefault(rank, []).append(message)
+            for message in at.messages:
+                if max(message.sender, message.receiver) < len(group.ranks):
+                    pair = (group.group, group.ranks[message.sender], group.ranks[message.receiver])
+                    if rank in pair[1:] and pair[1] != pair[2]:
+                        sides.setdefault(pair, {}).setdefault(rank, []).append(message)
+    found: dict[Message, dict[int, tuple[Standing, int]]] = {}
+    for pair, of_pair in sides.items():
+        if all(message.over for messages in of_pair.values() for message in messages):
+            continue
+        counted = all(rank in whole for rank in pair[1:])
+        for rank in pair[1:]:
+            messages = of_pair.get(rank, []) if rank in heard else []
+            waiting = [(number, message.place) for number, message in enumerate(messages, 1) if not message.over]
+            if waiting:
+                number, place = waiting[0]
+                standing = Standing(len(messages), number) if counted else Standing(1, 1)
+                found.setdefault(pair, {})[rank] = standing, place
+            elif rank in heard:
+                found.setdefault(pair, {})[rank] = Standing(len(messages) if counted else 0), -1
     return found
 
 
 def _findings(found: Chains[Place], seen: Mapping[Group, _Seen], cut: frozenset[int]) -> list[CauseFinding]:
     if found.ends:
-        return [_ends(found, seen, cut)]
+        # An end of a chain waits for nobody. What is not over there is over on the others.
+        own = {rank: group for group in seen.values() for rank, at in group.at.items() if at.open is not None}
+        sent = {
+            rank for group in seen.values() for rank, at in group.at.items() if any(not m.over for m in at.messages)
+        }
+        behind = (own.keys() | sent) & set(found.ends)
+        return [
+            *_ends(found, sorted(set(found.ends) - behind), seen, cut, {}, "N01", _NOT_COME),
+            *_ends(found, sorted(behind), seen, cut, own, "N12", "a rank's device is behind"),
+        ]
     if found.together:
         return [_not_ending(found, seen)]
     silent = tuple(rank for rank in found.unheard if rank not in found.waiting)
@@ -156,59 +214,57 @@ def _findings(found: Chains[Place], seen: Mapping[Group, _Seen], cut: frozenset[
         saw = (f"{named_ranks(found.waiting)} {_wait(found.waiting)} in a collective", *_unheard(silent, cut))
         return [_late(silent, Confidence.UNCLEAR, saw)]
     if found.waiting:
+        saw = (f"{named_ranks(found.waiting)} {_wait(found.waiting)}, and none of them is at the end of a chain",)
         return [
             CauseFinding(
                 code=NO_CODE,
                 title="ranks wait for each other",
                 level=Level.STALL,
                 confidence=Confidence.UNCLEAR,
-                saw=(
-                    f"{named_ranks(found.waiting)} {_wait(found.waiting)}, and none of the dumps is at the end of a chain",
-                ),
+                saw=saw,
                 next=(_WHERE.replace("these ranks", "all of them"),),
             )
         ]
     return []
 
 
-def _ends(found: Chains[Place], seen: Mapping[Group, _Seen], cut: frozenset[int]) -> CauseFinding:
-    """The ranks that all others wait for, in the end."""
-    behind = {delay.rank for delay in found.delays if delay.how is Delay.BEHIND}
+def _ends(
+    found: Chains[Place],
+    ranks: Sequence[int],
+    seen: Mapping[Group, _Seen],
+    cut: frozenset[int],
+    own: Mapping[int, _Seen],
+    code: str,
+    title: str,
+) -> Iterator[CauseFinding]:
+    """Those of the ranks that all others wait for in the end, of one kind."""
     lines: list[str] = []
     last: list[str] = []
     told: set[int] = set()
-    for delay in sorted(found.delays, key=lambda delay: (delay.rank in told, -len(delay.waiting))):
-        if delay.rank in told:
-            continue
-        told.add(delay.rank)
-        lines += _line(delay, seen)
-        last += _last_call(delay, seen)
-    saw = (*lines[: 2 * _MOST_LINES], *last[:_MOST_LINES], *_unheard(found.unheard, cut))
-    if behind >= set(found.ends):
-        return _late(
-            found.ends,
-            Confidence.LIKELY,
-            saw,
-            "the device of some ranks is behind: what is over elsewhere is not over there",
-        )
-    return _late(found.ends, Confidence.LIKELY, saw)
+    for delay in sorted(found.delays, key=lambda delay: (delay.how is Delay.QUEUED, -len(delay.waiting))):
+        if delay.rank in ranks and delay.rank not in told:
+            told.add(delay.rank)
+            lines += _line(delay, seen)
+            if delay.rank in own and delay.how is not Delay.BEHIND:
+                last += _not_over(delay.rank, own[delay.rank])
+            last += _last_call(delay, seen) if code == "N01" else ()
+    if ranks:
+        saw = (*lines[: 2 * _MOST_LINES], *last[:_MOST_LINES], *_unheard(found.unheard, cut))
+        yield _late(ranks, Confidence.LIKELY, saw, code, title)
 
 
 def _late(
-    ranks: Sequence[int],
-    confidence: Confidence,
-    saw: Sequence[str],
-    title: str = "some ranks did not come to a collective",
+    ranks: Sequence[int], confidence: Confidence, saw: Sequence[str], code: str = "N01", title: str = _NOT_COME
 ) -> CauseFinding:
     # Who is behind is certain; why is not in a dump.
     return CauseFinding(
-        code="N01",
+        code=code,
         title=title,
         level=Level.STALL,
         ranks=tuple(ranks),
         confidence=confidence,
         saw=tuple(saw),
-        next=(_WHERE,),
+        next=(_WHERE if code == "N01" else _DEVICES,),
     )
 
 
@@ -217,12 +273,20 @@ def _line(delay: Delayed[Place], seen: Mapping[Group, _Seen]) -> Iterator[str]:
     waiting, number = named_ranks(delay.waiting), delay.number
     if len(delay.group) == 3:
         of, sender, receiver = delay.group
+        if delay.how is not Delay.NOT_COME:
+            yield f"group {seen[of].title}: {waiting} {_wait(delay.waiting)} for a message that rank {delay.rank} has issued and not begun"
+            return
         side = f"send to rank {receiver}" if delay.rank == sender else f"receive from rank {sender}"
         yield f"group {seen[of].title}: {waiting} {_wait(delay.waiting)} for rank {delay.rank} to {side}"
         return
     group = seen[delay.group]
     if delay.how is Delay.BEHIND:
         yield f"group {group.title}: number {number} is over on {waiting}, and not over on rank {delay.rank}, which has issued it"
+    elif delay.how is Delay.QUEUED:
+        yield (
+            f"group {group.title}: {waiting} {_wait(delay.waiting)} in number {number}, "
+            f"which rank {delay.rank} has issued and not begun: an earlier one is not over there"
+        )
     elif delay.how is Delay.ABSENT:
         yield f"group {group.title}: rank {delay.rank} has nothing open, and {waiting} {_wait(delay.waiting)} in number {number}"
     else:
@@ -232,9 +296,19 @@ def _line(delay: Delayed[Place], seen: Mapping[Group, _Seen]) -> Iterator[str]:
         yield f"number {number}: {call}"
 
 
+def _not_over(rank: int, group: _Seen) -> Iterator[str]:
+    """The oldest collective of a group that is not over on this rank alone."""
+    number = group.at[rank].open
+    assert number is not None
+    past = [one for one, at in group.at.items() if at.open is None or at.open > number]
+    yield f"group {group.title}: number {number} is not over on rank {rank}" + (
+        f", and over on {named_ranks(past)}" if past else ""
+    )
+
+
 def _last_call(delay: Delayed[Place], seen: Mapping[Group, _Seen]) -> Iterator[str]:
     at = seen[delay.group].at.get(delay.rank) if len(delay.group) == 2 else None
-    if at is not None and at.calls and delay.how is not Delay.BEHIND:
+    if at is not None and at.calls and delay.how in (Delay.NOT_COME, Delay.ABSENT):
         number = max(at.calls)
         yield f"rank {delay.rank} last issued number {number}: {at.calls[number]}"
 
@@ -261,16 +335,16 @@ def _not_ending(found: Chains[Place], seen: Mapping[Group, _Seen]) -> CauseFindi
                 f"it has begun on the others, and not on {named_ranks(not_begun)}: an earlier kernel there does not end"
             )
     if scheduled:
-        return _late(scheduled, Confidence.LIKELY, saw, "a kernel before the collective does not end on some ranks")
+        return _late(scheduled, Confidence.LIKELY, saw, "N12", "a rank's device is behind")
     return CauseFinding(
-        code=NO_CODE,
-        title="no rank is missing: a collective does not end, or work of one GPU before it",
+        code="N11",
+        title="a collective that all ranks have come to does not end",
         level=Level.STALL,
-        confidence=Confidence.UNCLEAR,
+        confidence=Confidence.LIKELY,
         saw=tuple(saw),
         next=(
-            "nvidia-smi on each host while the job hangs: one GPU at 0 % waits for its host; dmesg | grep Xid",
-            "TORCH_NCCL_ENABLE_TIMING=1 makes the recorder say on which ranks the collective has begun",
+            _DEVICES,
+            "TORCH_NCCL_ENABLE_TIMING=1 lets the recorder say on which ranks it has begun (not with nccl2)",
         ),
     )
 

@@ -114,6 +114,20 @@ class DumpedCall:
 
 
 @dataclass(frozen=True, slots=True)
+class DumpedMessage:
+    """One send or receive."""
+
+    sender: int
+    """Place of the sender in the group."""
+    receiver: int
+    """Place of the receiver."""
+    over: bool
+    """It is over."""
+    place: int
+    """Place of the entry among all of the dump."""
+
+
+@dataclass(frozen=True, slots=True)
 class DumpedGroup:
     """One process group as one rank saw it."""
 
@@ -129,10 +143,10 @@ class DumpedGroup:
     """Number of a collective -> the collective."""
     open: int | None = None
     """The lowest number that is not over; None: none."""
-    messages: tuple[tuple[int, int], ...] = ()
-    """Sender and receiver, as places in the group, of each send and receive that is not over."""
-    has_messages: bool = False
-    """There are sends or receives among its entries, so its counters may be theirs."""
+    open_place: int | None = None
+    """Place of the first such entry among all entries of the dump: what was issued later is queued behind it."""
+    messages: tuple["DumpedMessage", ...] = ()
+    """Its sends and receives, oldest first. With any of them, the counters may be theirs."""
     counters: tuple[int, int] | None = None
     """The recorder's own counters, issued and over; None: not in the dump. Each recorder counts in another way."""
     operations_ahead: frozenset[int] = frozenset()
@@ -156,6 +170,8 @@ class RecorderDump:
     """Its process groups."""
     note: str = ""
     """What is missing in the dump."""
+    whole: bool = False
+    """It has every entry since the process began: none was dropped, and those that are over are there too."""
 
 
 def looks_like_dump(data: bytes) -> bool:
@@ -179,7 +195,7 @@ def parse_dump(name: str, data: bytes) -> RecorderDump:
     groups = tuple(_groups(document))
     if not groups:
         raise ValueError("no process group in it" + (f"; {note}" if note else ""))
-    return RecorderDump(name, int(match[1]) if match else None, groups, note)
+    return RecorderDump(name, int(match[1]) if match else None, groups, note, _is_whole(document.get("entries")))
 
 
 # --------------------------------------------------------------------------------------------------------------- reading
@@ -203,6 +219,14 @@ def _from_pickle(data: bytes) -> tuple[dict[str, Any], str]:
     if not isinstance(document, dict):
         raise ValueError("it holds no flight-recorder dump")
     return document, ""
+
+
+def unpickled(data: bytes) -> dict[str, Any]:
+    """The document of a recorder that answers with a pickle, as much of it as is there.
+
+    Raises:  ValueError: it is none, or it would import something
+    """
+    return _from_pickle(data)[0]
 
 
 def _salvaged(items: Sequence[Any]) -> dict[str, Any]:
@@ -290,20 +314,20 @@ def _groups(document: dict[str, Any]) -> Iterator[DumpedGroup]:
     config, status = document.get("pg_config"), document.get("pg_status")
     config = config if isinstance(config, dict) else {}
     status = {_text(key): value for key, value in status.items()} if isinstance(status, dict) else {}
-    own: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    own: dict[tuple[str, str], list[tuple[int, dict[str, Any]]]] = {}
     newest: dict[tuple[str, str], int] = {}
-    for entry in every:
+    for place, entry in enumerate(every):
         name = _group_name(entry)
         if name is None:
             # gloo's groups without a name: which ranks share one cannot be told.
             continue
         key = (_recorder(entry), name)
-        own.setdefault(key, []).append(entry)
+        own.setdefault(key, []).append((place, entry))
         newest[key] = max(newest.get(key, -1), _whole(entry.get("pg_id"), -1))
     numbers = _numbers(newest, config, status)
     for key, of_group in own.items():
         # A second init_process_group reuses the names of the first; the newer group counts.
-        kept = [entry for entry in of_group if _whole(entry.get("pg_id"), -1) == newest[key]]
+        kept = [(place, entry) for place, entry in of_group if _whole(entry.get("pg_id"), -1) == newest[key]]
         yield _group(*key, kept, config, status.get(numbers.get(key[1], "")))
     known = {name for _, name in own} | ({""} if own else set())
     # Without names, a number of this process has to do, as before torch gave names.
@@ -313,13 +337,23 @@ def _groups(document: dict[str, Any]) -> Iterator[DumpedGroup]:
             yield _group("", name, (), config, status.get(numbers.get(name, "" if config else name)))
 
 
-def _group(recorder: str, name: str, entries: Sequence[dict[str, Any]], config: Any, status: Any) -> DumpedGroup:
+def _is_whole(entries: Any) -> bool:
+    numbers = (
+        [entry.get("record_id") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    )
+    return numbers == list(range(len(numbers)))
+
+
+def _group(
+    recorder: str, name: str, placed: Sequence[tuple[int, dict[str, Any]]], config: Any, status: Any
+) -> DumpedGroup:
     calls: dict[int, DumpedCall] = {}
-    waits: set[int] = set()
-    messages: dict[tuple[int, int], None] = {}
+    waits: dict[int, int] = {}
+    messages: list[DumpedMessage] = []
     ahead: set[int] = set()
+    entries = [entry for _, entry in placed]
     sent = {_number(entry, "op_id") for entry in entries if entry.get("is_p2p")} - {None}
-    for entry in entries:
+    for place, entry in placed:
         index, title = _number(entry, _KEY if _KEY in entry else _OLD_KEY), _text(entry.get("profiling_name", "?"))
         if index is None:
             continue
@@ -328,19 +362,20 @@ def _group(recorder: str, name: str, entries: Sequence[dict[str, Any]], config: 
             raise ValueError("this torch numbers sends and receives with the collectives: ranks cannot be compared")
         over = bool(entry.get("retired")) or entry.get("state") == "completed"
         if entry.get("is_p2p"):
-            if message is not None and message[2] is not None and not over:
+            if message is not None and message[2] is not None:
                 here, there = int(message[2]), int(message[3])
-                messages[(here, there) if message[1].lower() == "send" else (there, here)] = None
+                ends = (here, there) if message[1].lower() == "send" else (there, here)
+                messages.append(DumpedMessage(*ends, over, place))
             continue
-        operation, place = title.rpartition(":")[2], _number(entry, "op_id")
-        if operation == _COALESCED and place in sent:
+        operation, number = title.rpartition(":")[2], _number(entry, "op_id")
+        if operation == _COALESCED and number in sent:
             continue
         if not over:
-            waits.add(index)
+            waits.setdefault(index, place)
         if index not in calls or calls[index].operation == _COALESCED:
             calls[index] = _call(entry, index, operation)
-        if place is not None:
-            ahead.add(place - index)
+        if number is not None:
+            ahead.add(number - index)
     found = _configured(config, name)
     process_group = entries[-1].get("process_group") if entries else None
     description = (
@@ -348,7 +383,7 @@ def _group(recorder: str, name: str, entries: Sequence[dict[str, Any]], config: 
     )
     return DumpedGroup(
         recorder, name, _text(description or ""), _members(found), calls,
-        open=min(waits, default=None), messages=tuple(messages), has_messages=any(entry.get("is_p2p") for entry in entries),
+        open=min(waits, default=None), open_place=min(waits.values(), default=None), messages=tuple(messages),
         counters=_counters(status), operations_ahead=frozenset(ahead),
     )  # fmt: skip
 
