@@ -197,6 +197,14 @@ def _from_pickle(data: bytes) -> tuple[dict[str, Any], str]:
     return document, ""
 
 
+def unpickled(data: bytes) -> dict[str, Any]:
+    """The document of a recorder that answers with a pickle, as much of it as is there.
+
+    Raises:  ValueError: it is none, or it would import something
+    """
+    return _from_pickle(data)[0]
+
+
 def _salvaged(items: Sequence[Any]) -> dict[str, Any]:
     """The document as far as it was built: its keys and values lie side by side on the reader's stack."""
     document: dict[str, Any] = {}

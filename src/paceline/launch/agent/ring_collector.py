@@ -158,6 +158,13 @@ class RingCollector:
             )
         return found
 
+    def backends(self) -> dict[int, frozenset[str]]:
+        """Rank -> the backends of its groups, as far as it has called anything in them."""
+        return {
+            rank: frozenset(group.backend for group in ring.texts.groups.values() if group.backend)
+            for rank, ring in self._training().items()
+        }
+
     def exchanged(self, most: int) -> dict[int, list[TraceEntry]]:
         """Rank -> the newest exchanges among the records that `take_calls` has read."""
         return {rank: list(ring.exchanged)[-most:] for rank, ring in self._training().items() if ring.exchanged}
