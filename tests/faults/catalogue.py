@@ -255,6 +255,19 @@ def live_on_nccl(rows: Iterable[Fault] | None = None) -> tuple[Fault, ...]:
     return tuple(replace(by_name[name], name=f"{name}_on_nccl") for name in LIVE_ON_NCCL)
 
 
+def hung_on_nccl(rows: Iterable[Fault] | None = None) -> Fault:
+    """No fault of a script: collective number 60 never ends on the device, though every rank is in it. Nobody is to blame."""
+    (healthy,) = (row for row in on_nccl(NCCL_TORCHES[-1], rows) if row.name == "n01_asleep")
+    return replace(
+        healthy,
+        name="hung_on_nccl",
+        options={"--steps": "100000", "--at-step": "100000"},
+        environment={"FAKE_NCCL_HANGS_FROM": "59"},
+        to_its_end=True,
+        budget_seconds=0.0,
+    )
+
+
 # What the exchange has a part in: who is waited for, who is gone, what differs, who is slow.
 OVER_OUR_EXCHANGE = (
     "n01_asleep",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
-from catalogue import Fault, faults, live_on_nccl, on_an_old_torch, over_our_exchange, with_resume
+from catalogue import Fault, faults, hung_on_nccl, live_on_nccl, on_an_old_torch, over_our_exchange, with_resume
 from harness import environment_of, interpreter, observe
 from patience import patient
 from scoring import Outcome
@@ -120,6 +120,15 @@ def test_a_healthy_job_that_looks_ill_raises_no_alarm_and_is_not_ended(fault, ou
 def test_a_broken_job_on_nccl_says_who_and_why(fault, outcome):
     test_a_broken_job_says_who_and_why(fault, outcome)
     assert outcome.judged_after_seconds is not None and outcome.judged_after_seconds <= patient(10), str(outcome)
+
+
+def test_of_a_collective_that_never_ends_on_the_device_no_rank_is_blamed(tmp_path):
+    fault = hung_on_nccl(ROWS)
+    if reason := reason_to_skip(fault):
+        pytest.skip(reason)
+    outcome = observe(fault, fault.trial(0), tmp_path / "job")
+    assert outcome.level == "stall" and outcome.ranks == (), str(outcome)
+    assert "all_reduce 60 of group 0" in (tmp_path / "job" / "err.txt").read_text(), str(outcome)
 
 
 @each_of([row for row in ON_OLD_TORCH if not row.is_decoy])
