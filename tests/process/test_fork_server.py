@@ -50,7 +50,7 @@ def is_ready(pid):
 
 step()
 if attempt == 0:
-    # It loads at idle priority: beside another job that can take long.
+    # It loads torch: beside other jobs that can take long.
     ready, until = torch.zeros(1), time.monotonic() + 120
     while not ready and time.monotonic() < until:
         time.sleep(0.05)
