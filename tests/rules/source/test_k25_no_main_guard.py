@@ -1,12 +1,14 @@
 """K25: loader workers that import a script without a main guard."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from paceline.rules.job_facts import SourceFile
 from paceline.rules.source.k25_no_main_guard import default_start_method
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 LOADER = "from torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=2)\n"
 SPAWN = "import torch.multiprocessing as mp\nmp.set_start_method('spawn')\n"
 IN_MAIN = "import torch\ndef main():\n    for batch in torch.utils.data.DataLoader(data, 8, True, None, None, 4): pass\nmain()\n"
@@ -60,3 +62,9 @@ def test_what_may_be_right_is_not_reported(found, job, text):
 def test_a_file_that_is_imported_may_set_the_start_method(found, job):
     imported = (SourceFile("setup.py", "import multiprocessing\nmultiprocessing.set_start_method('fork')\n"),)
     assert not found("K25", job(LOADER, imported=imported))
+
+
+def test_examples_with_loader_workers_have_a_guard():
+    texts = [path.read_text() for path in EXAMPLES.rglob("*.py")]
+    some = [text for text in texts if "num_workers" in text and "class " in text and "Training(args)" in text]
+    assert len(some) >= 4 and all('if __name__ == "__main__":' in text for text in some)
