@@ -7,6 +7,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.13.0
+PYTHONS ?= 3.12 3.13 3.14
 PYTEST_ARGS ?=
 # Tests wait more than they compute. A file stays with one worker, because its tests may share what they start.
 WORKERS ?= 2
@@ -29,7 +30,7 @@ HAS_TORCH := -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-slow test-all fast fuzz exchange engines web-ci faults-ci faults exits resume-ci resume tensorflow tensorflow-all wide wild accuracy pictures nightly gpu docs site lint fix frameworks wheel clean
+.PHONY: help install demo test test-slow test-all fast fuzz exchange engines web-ci faults-ci faults exits resume-ci resume tensorflow tensorflow-all pythons wide wild accuracy pictures nightly gpu docs site lint fix frameworks wheel clean
 
 help:
 	@echo "make demo        install into $(VENV), train digits on 2 ranks, show where the time went"
@@ -42,6 +43,7 @@ help:
 	@echo "make faults-ci   every fault of examples/broken once, for real, and six with NCCL where make torch-2.15.0 was; at most 16 minutes"
 	@echo "make faults      the same, several times, on every torch that is installed and beside torchrun; hours, can be stopped; writes docs/faults.md"
 	@echo "make torch-2.15.0  that torch in an environment of its own below ~/.cache/paceline-torch (PACELINE_TORCHES), 2 GB; faults-ci uses it where it is"
+	@echo "make pythons     what starts processes, each fault once and a hundred kills on Python 3.12, 3.13 and 3.14 (PYTHONS), installed for it; hours"
 	@echo "make web-ci      the page of a run in Debian's Chromium: what it draws, accessibility, no request, hostile words; at most 6 minutes"
 	@echo "make exits       ten ways to leave, 200 times, idle and loaded, asked all the while; an hour, can be stopped and continued"
 	@echo "make resume-ci   training scripts whose ranks are killed, ten times: equal to torchrun line by line, or refused; at most 5 minutes"
@@ -98,6 +100,19 @@ faults: $(STAMPS)/dev
 # No CUDA libraries come with it, so that it is 2 GB and not 7; needs gcc.
 torch-%: | $(BIN)/python
 	$(BIN)/python tests/torches/install_torch.py $*
+
+# Where PyPI or Debian has it; as torch-%.
+python-%: | $(BIN)/python
+	$(BIN)/python tests/torches/install_python.py $*
+
+# Each in its turn: what starts processes, one trial of each fault, a hundred kills.
+pythons: $(addprefix python-,$(PYTHONS))
+	set -e; for version in $(PYTHONS); do \
+		python="$${PACELINE_PYTHONS:-$$HOME/.cache/paceline-python}/$$version/bin/python"; export PYTHONPATH="$(CURDIR)/src"; \
+		"$$python" -m pytest -m "not gallery and not exchange and not engine and not browser and not tensorflow" tests/process tests/resume; \
+		"$$python" -m pytest -m "gallery and not exchange" tests/faults; \
+		"$$python" bench/resume_kills.py --kills 80 --phases 20 --no-page; \
+	done
 
 wild: $(STAMPS)/wild
 	$(STAMPS)/wild-env/bin/python bench/wild.py --checkouts "$(CHECKOUTS)" $(WILD_ARGS)

@@ -1,8 +1,8 @@
 """`make resume`: does a killed job write what an undisturbed one writes? 200 kills by time, 50 by phase; writes docs/resume.md.
 
 The kinds of kills take turns; then every script of tests/resume runs once on 2 and on 3 ranks without a kill. The results are kept as one
-line of JSON for each run, in a directory outside the clone that is named by a hash of src/ and of the scripts, and by torch's version; a
-second call goes on where the first one stopped. Each run has its seed in its line.
+line of JSON for each run, in a directory outside the clone that is named by a hash of src/ and of the scripts, and by the versions of torch
+and Python; a second call goes on where the first one stopped. Each run has its seed in its line.
 """
 
 import argparse
@@ -62,7 +62,8 @@ class Group:
 def main(argv: Sequence[str] | None = None) -> int:
     args = _arguments(argv)
     groups = _groups(args.kills, args.phases)
-    kept = args.results / f"{_hash_of_source()}-torch-{importlib.metadata.version('torch')}.jsonl"
+    versions = "torch-{}-python-{}.{}".format(importlib.metadata.version("torch"), *sys.version_info)
+    kept = args.results / f"{_hash_of_source()}-{versions}.jsonl"
     kept.parent.mkdir(parents=True, exist_ok=True)
     outcomes: dict[str, list[Outcome]] = {group.name: [] for group in groups}
     if kept.exists():
@@ -88,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(
             f"  wrong: {outcome.case} on {outcome.ranks} x {outcome.hosts}, seed {outcome.seed}: {outcome.complaints[0]}"
         )
-    if not args.only:
+    if not args.only and not args.no_page:
         PAGE.write_text(_page(groups, outcomes))
         print(f"wrote {PAGE}")
     return bool(wrong)
@@ -266,6 +267,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", default=[], metavar="SCRIPT", help="these scripts; the page is not written"
     )
+    parser.add_argument("--no-page", action="store_true", help="docs/resume.md stays as it is")
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     parser.add_argument("--results", type=Path, default=state / "paceline" / "resume", metavar="DIRECTORY")
     return parser.parse_args(argv)

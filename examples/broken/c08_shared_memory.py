@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 from training import RANK, Training, arguments
 
 args = arguments(__doc__, shm_mib=4)
-if args.rank == RANK and "SMALL_SHM" not in os.environ:
+if __name__ == "__main__" and args.rank == RANK and "SMALL_SHM" not in os.environ:
     # The same process goes on in a mount namespace of its own, which ends with it.
     mount = f'mount -t tmpfs -o size={args.shm_mib}m tmpfs /dev/shm && exec "$@"'
     again = ["unshare", "--mount", "sh", "-c", mount, "sh", sys.executable, *sys.argv]
@@ -26,6 +26,7 @@ class Pictures(Dataset):
         return torch.randn(32 + 32 * 2**10 * (args.rank == RANK)), torch.tensor(index % 8)
 
 
-with Training(args) as training:
-    for inputs, labels in training.loader(Pictures(), num_workers=2):
-        training.step((inputs[:, :32], labels))
+if __name__ == "__main__":
+    with Training(args) as training:
+        for inputs, labels in training.loader(Pictures(), num_workers=2):
+            training.step((inputs[:, :32], labels))

@@ -26,6 +26,7 @@ class Deadly(Dataset):
         return self.samples[index]
 
 
-with Training(args) as training:
-    for batch in training.loader(Deadly(), num_workers=1):
-        training.step(batch)
+if __name__ == "__main__":
+    with Training(args) as training:
+        for batch in training.loader(Deadly(), num_workers=1):
+            training.step(batch)

@@ -28,6 +28,7 @@ class Images(Dataset):
 
 
 args = arguments(__doc__, seconds=3600, workers=2)
-with Training(args) as training:
-    for _, batch in zip(training.steps(), training.loader(Images(args), num_workers=args.workers), strict=False):
-        training.step(batch)
+if __name__ == "__main__":
+    with Training(args) as training:
+        for _, batch in zip(training.steps(), training.loader(Images(args), num_workers=args.workers), strict=False):
+            training.step(batch)

@@ -27,7 +27,8 @@ class Slow(Dataset):
         return self.samples[index]
 
 
-with Training(args) as training:
-    loader = training.loader(Slow(training.is_broken or args.rank == -1), num_workers=args.workers)
-    for _, batch in zip(training.steps(), loader, strict=False):
-        training.step(batch)
+if __name__ == "__main__":
+    with Training(args) as training:
+        loader = training.loader(Slow(training.is_broken or args.rank == -1), num_workers=args.workers)
+        for _, batch in zip(training.steps(), loader, strict=False):
+            training.step(batch)

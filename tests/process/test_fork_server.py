@@ -50,7 +50,7 @@ def is_ready(pid):
 
 step()
 if attempt == 0:
-    # It loads at idle priority: beside another job that can take long.
+    # It loads torch: beside other jobs that can take long.
     ready, until = torch.zeros(1), time.monotonic() + 120
     while not ready and time.monotonic() < until:
         time.sleep(0.05)
@@ -131,7 +131,8 @@ if attempt == 1:
     import atexit, multiprocessing, torch.multiprocessing
     from torch.utils.data import DataLoader
     atexit.register(lambda: print("exit handler", rank, flush=True))
-    print("loaded", sum(batch.sum().item() for batch in DataLoader(torch.arange(8.0), num_workers=2)), flush=True)
+    loader = DataLoader(torch.arange(8.0), num_workers=2, multiprocessing_context="fork")
+    print("loaded", sum(batch.sum().item() for batch in loader), flush=True)
     with multiprocessing.get_context("fork").Pool(1) as pool:
         print("pool", pool.map(abs, [-3]), flush=True)
 """

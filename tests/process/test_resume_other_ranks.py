@@ -34,7 +34,8 @@ def train():
     is_first = trainer.rank == 0
     data = Numbers()
     sampler = DistributedSampler(data, shuffle=True, seed=3)
-    loader = DataLoader(data, batch_size=2, sampler=sampler, num_workers=WORKERS)
+    forks = "fork" if WORKERS else None
+    loader = DataLoader(data, batch_size=2, sampler=sampler, num_workers=WORKERS, multiprocessing_context=forks)
     torch.manual_seed(7)
     norm = nn.Sequential(nn.Unflatten(1, (2, 4)), nn.BatchNorm1d(2), nn.Flatten())
     net = nn.Sequential(nn.Linear(8, 8), norm, nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 1))

@@ -64,6 +64,13 @@ CASES = (
     Case("full"),
     Case("full", ("--workers", "2")),
     Case("full", ("--workers", "2", "--persistent")),
+    # Python 3.14's default.
+    Case(
+        "full",
+        ("--workers", "1", "--persistent", "--start-method", "forkserver"),
+        refused="F12",
+        says="the workers of a loader are not forks of the rank",
+    ),
     Case("full", ("--hidden", "700", "--batches", "16")),
     Case("module_level"),
     Case("while_next"),

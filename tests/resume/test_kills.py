@@ -51,8 +51,8 @@ WIDE = (
     "error feedback",
 )
 
-# One of each code, and each Trainer.
-REFUSED = [case for case in CASES if case.refused and not case.argv]
+# One of each code, each Trainer, and workers that are no forks.
+REFUSED = [case for case in CASES if case.refused and (not case.argv or "--start-method" in case.argv)]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_what_was_killed_writes_what_torchrun_writes(name, references, tmp_path,
 
 @pytest.mark.parametrize(
     "case",
-    all_but([case for case in REFUSED if case.name in ("hf_trainer", "cycle")], REFUSED),
+    all_but([case for case in REFUSED if case.script in ("hf_trainer", "cycle", "full")], REFUSED),
     ids=lambda case: case.name,
 )
 def test_a_loop_of_a_trainer_is_refused_by_its_code_and_goes_on(case, references, tmp_path, user_environment):

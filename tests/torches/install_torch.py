@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
-_READY = "READY"
+READY = "READY"
 _CUDA = re.compile(r"nvidia-|cuda-|triton|pytorch-triton")
 _SMALL_CUDA = re.compile(r"nvidia-(cuda-runtime|cuda-cupti|nvtx)")
 # From CUDA 13 on the parts are extras of one package.
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--into", type=Path, default=torches(), metavar="DIR", help="the environment is DIR/VERSION")
     args = parser.parse_args(argv)
     directory = args.into / args.version
-    if not (directory / _READY).exists():
+    if not (directory / READY).exists():
         if lack := [program for program in ("gcc", "ldd", "nm") if shutil.which(program) is None]:
             print(f"not found: {', '.join(lack)} (on Debian: apt-get install gcc libc6-dev)", file=sys.stderr)
             return 2
@@ -57,18 +57,19 @@ def torches() -> Path:
 def python_of(version: str) -> Path | None:
     """The interpreter that has this torch; None where it is not installed, or not yet."""
     directory = torches() / version
-    return directory / "bin" / "python" if (directory / _READY).exists() else None
+    return directory / "bin" / "python" if (directory / READY).exists() else None
 
 
 def installed() -> list[str]:
     """Versions that are ready for use."""
-    return [stamp.parent.name for stamp in torches().glob(f"*/{_READY}")]
+    return [stamp.parent.name for stamp in torches().glob(f"*/{READY}")]
 
 
-def install(version: str, directory: Path) -> None:
-    """Make the environment. It is stamped as ready once two of its ranks have summed a tensor."""
+def install(version: str, directory: Path, interpreter: str | Path = sys.executable) -> None:
+    """Make the environment of this Python. It is stamped as ready once two of its ranks have summed a tensor."""
     shutil.rmtree(directory, ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "venv", directory], check=True)
+    # Its pip is the one that runs this: a Python that was unpacked may have none.
+    subprocess.run([interpreter, "-m", "venv", "--without-pip", directory], check=True)
     python = directory / "bin" / "python"
     with tempfile.TemporaryDirectory() as folder:
         # Three signs, so that a build for CPUs alone ("2.13.0+cpu") that lies on the machine is not taken for it.
@@ -82,7 +83,7 @@ def install(version: str, directory: Path) -> None:
     (libraries,) = directory.glob("lib/python*/site-packages/torch/lib")
     stand_in(libraries)
     check(python)
-    (directory / _READY).write_text(f"{version}\n")
+    (directory / READY).write_text(f"{version}\n")
 
 
 def check(python: Path) -> None:
@@ -106,7 +107,7 @@ def pip(python: Path, verb: str, *argv: str | Path) -> None:
     quiet = ("--quiet", "--disable-pip-version-check", "--no-input", "--no-cache-dir")
     # The version is the caller's choice, so a cap in this machine's configuration of pip does not count.
     environment = {**os.environ, "PIP_CONSTRAINT": os.devnull}
-    subprocess.run([python, "-m", "pip", verb, *quiet, *argv], env=environment, check=True)
+    subprocess.run([sys.executable, "-m", "pip", "--python", python, verb, *quiet, *argv], env=environment, check=True)
 
 
 def requirements_of(wheel: Path) -> list[str]:

@@ -18,7 +18,6 @@ import json
 import os
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,8 +28,6 @@ from typing import Any
 _PRELOADED = ("torch.distributed", "torch.nn.parallel", "torch.optim", "torch.utils.data", "torch._dynamo")
 _MOST_BYTES = 4096
 _THREAD_SECONDS = 2.0
-# So many times as many processes that want to run as cores: a process that waits for an idle moment may wait for ever.
-_BUSY = 1.5
 
 
 @dataclass
@@ -53,9 +50,6 @@ def main() -> None:
     if not sys.flags.safe_path:
         del sys.path[0]
     connection = socket.socket(fileno=int(sys.argv[1]))
-    # Where the scheduler shares the machine among sessions, an idle thread of a session of its own is not idle. Ranks have their own again.
-    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as file:
-        file.write("19")
     # Set by sitecustomize, which knows under which name paceline is loaded in this process.
     worker = next(finder.paceline_worker for finder in sys.meta_path if hasattr(finder, "paceline_worker"))
     program = worker("program")
@@ -75,14 +69,23 @@ def main() -> None:
 
 
 def preload(also: Callable[[], None] | None) -> str | None:
-    """Import torch when the machine has nothing else to do, then call `also`. Returns why ranks cannot be forked here; None: they can."""
-    failures: list[str] = []
-    # The policy is that of the thread alone, so that the ranks, which are forked from the main thread, have the usual one.
-    thread = threading.Thread(target=_import_torch, args=(failures, also))
-    thread.start()
-    thread.join()
-    if failures:
-        return failures[0]
+    """Import torch, then call `also`. Returns why ranks cannot be forked here; None: they can.
+
+    It has the priority of the ranks. At a lower one it waits for as long as something keeps every CPU busy, and the next restart with it.
+    """
+    # What an import makes stays: a collection would look through all of it again and again, a tenth of the time.
+    gc.disable()
+    try:
+        importlib.import_module("torch")
+        for name in _PRELOADED:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+        if also is not None:
+            also()
+    except Exception as error:
+        return f"what a rank needs cannot be imported ahead of it: {type(error).__name__}: {error}"
+    finally:
+        gc.enable()
     if sys.gettrace() is not None or sys.getprofile() is not None:
         return "a tracer or a profiler is at work in every Python process here"
     if sys.modules["torch"].cuda.is_initialized():
@@ -101,33 +104,10 @@ def several_threads() -> str | None:
     return None
 
 
-def _import_torch(failures: list[str], also: Callable[[], None] | None) -> None:
-    try:
-        _step_back()
-        importlib.import_module("torch")
-        for name in _PRELOADED:
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
-        if also is not None:
-            also()
-    except Exception as error:
-        failures.append(f"what a rank needs cannot be imported ahead of it: {type(error).__name__}: {error}")
-
-
 def _load_resume(worker: Callable[[str], Any]) -> None:
     """Import what puts a state back, and look through all modules for the user's. Both took each rank 0.1 s."""
     worker("resume.session")
     worker("resume.frames").UsersModules().items()
-
-
-def _step_back() -> None:
-    """Take little from the job: what is idle, or a tenth of a core where others leave nothing idle for as long as they like."""
-    thread = threading.get_native_id()
-    with contextlib.suppress(OSError):
-        if os.getloadavg()[0] < _BUSY * (os.cpu_count() or 1):
-            os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
-        else:
-            os.setpriority(os.PRIO_PROCESS, thread, 10)
 
 
 def serve(connection: socket.socket, program: Any) -> Order | None:

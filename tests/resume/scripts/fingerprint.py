@@ -1,12 +1,18 @@
-"""What the scripts beside this file write about themselves: draws of each generator, a hash of a state, a pause in each step."""
+"""What the scripts beside this file write about themselves: draws of each generator, a hash of a state, a pause in each step.
+
+Loader workers of these scripts are forks, as by default before Python 3.14.
+"""
 
 import hashlib
+import multiprocessing
 import os
 import random
 import time
 
 import numpy as np
 import torch
+
+multiprocessing.set_start_method("fork", force=True)
 
 
 def draws():

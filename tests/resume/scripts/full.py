@@ -97,6 +97,7 @@ def main():
     parser.add_argument("--batches", type=int, default=24, help="of an epoch and a rank")
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--persistent", action="store_true")
+    parser.add_argument("--start-method", help="of the workers")
     parser.add_argument("--accumulate", type=int, default=2)
     parser.add_argument("--seed", type=int, default=3)
     args = parser.parse_args()
@@ -115,6 +116,7 @@ def main():
         sampler=sampler,
         num_workers=args.workers,
         persistent_workers=args.persistent,
+        multiprocessing_context=args.start_method,
     )
     test_loader = DataLoader(Noisy(384, augment=False), batch_size=16)
 

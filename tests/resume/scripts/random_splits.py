@@ -66,4 +66,5 @@ def run():
     dist.destroy_process_group()
 
 
-run()
+if __name__ == "__main__":
+    run()

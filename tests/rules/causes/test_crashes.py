@@ -426,3 +426,35 @@ def test_a_time_out_of_which_nobody_saw_who_was_late_names_nobody(gave_up, exit_
     assert found("C13", gave_up(late=())) == []
     # The late rank ended by itself, and its own end says more.
     assert found("C13", gave_up(exit_of(0, -9, after=25.0))) == []
+
+
+# What multiprocessing says in the process that was started, which imports the script as its main module.
+UNGUARDED = """RuntimeError:
+        An attempt has been made to start a new process before the
+        current process has finished its bootstrapping phase.
+"""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ("ConnectionResetError", "[Errno 104] Connection reset by peer"),
+        ("BrokenPipeError", "[Errno 32] Broken pipe"),
+        ("EOFError", ""),
+        ("RuntimeError", "DataLoader worker (pid(s) 512) exited unexpectedly"),
+    ],
+)
+def test_a_script_without_a_guard_is_its_own_cause_whatever_its_ranks_say(crashed, exit_of, found, error):
+    """From Python 3.14 on the first of these is what the workers of an ordinary script give."""
+    exits = [exit_of(rank, after=20.0 + rank, error=error) for rank in (0, 1)]
+    ended = crashed(*exits, tails=dict.fromkeys((0, 1), f"{UNGUARDED}\n{error[0]}: {error[1]}"))
+    assert judged(ended) == [("C01", (0, 1))]
+    (finding,) = found("C01", ended)
+    assert finding.title == "the script starts processes where it is imported"
+    assert "__main__" in finding.next[0] and "fork" in finding.next[1]
+
+
+def test_a_lost_connection_alone_says_nothing_of_a_guard(crashed, exit_of, found):
+    exits = exit_of(1, error=("KeyError", "'x'")), exit_of(0, after=20.1, error=("ConnectionResetError", LOST[1]))
+    (finding,) = found("C01", crashed(*exits, tails={0: "ConnectionResetError: [Errno 104] Connection reset by peer"}))
+    assert finding.ranks == (1,) and "guard" not in finding.title

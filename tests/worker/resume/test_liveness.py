@@ -308,6 +308,8 @@ def run(program, seed, poisoned):
     return noted, count
 
 
+# Python 3.14 warns of what it still does.
+@pytest.mark.filterwarnings("ignore:'(return|break|continue)' in a 'finally' block:SyntaxWarning")
 @settings(max_examples=300, deadline=None)
 @given(blocks(), st.integers(0, 1 << 16), st.sampled_from(["function", "generator", "module"]))
 def test_a_variable_that_is_said_to_be_dead_can_be_overwritten(block, seed, kind):

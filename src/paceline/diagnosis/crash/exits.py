@@ -19,6 +19,11 @@ MODELS_DIFFER = re.compile(
     r"inconsistent \d+ params|Params? .*do(es)? not match across ranks"
 )
 
+# What multiprocessing prints in a process that imports a script as its main module and is told to start processes by it.
+_NO_GUARD = re.compile(
+    r"attempt has been made to start a new process before the\s+current process has finished its bootstrapping"
+)
+
 
 def failures(case: Case) -> tuple[RankExit, ...]:
     """Ranks that failed by themselves: not by paceline's signal, and not because another rank was gone. In the order of failure.
@@ -32,6 +37,9 @@ def failures(case: Case) -> tuple[RankExit, ...]:
 
 def is_echo(case: Case, exit: RankExit) -> bool:
     """Whether a rank only failed after another: its error, or the cause of that error, is a lost connection."""
+    # The rank has lost the connection to the process that starts its workers, which is no other rank.
+    if lacks_guard(case, exit):
+        return False
     # Ranks exchange different things: M02, M04 and M06 say which.
     if is_symptom(exit) or gloo_sizes(words_of(case, exit)) is not None:
         return True
@@ -41,6 +49,11 @@ def is_echo(case: Case, exit: RankExit) -> bool:
     # gloo's own threads abort the process if no thread waits for the exchange that failed.
     own_words = exit.error is not None or ended_by(exit, signal.SIGABRT)
     return own_words and exit is not case.exits[0] and is_symptom_text(tail_of(case, exit.rank))
+
+
+def lacks_guard(case: Case, exit: RankExit) -> bool:
+    """Whether the rank's program starts processes wherever it is imported, and its new processes had to import it."""
+    return bool(_NO_GUARD.search(tail_of(case, exit.rank)))
 
 
 def ended_by(exit: RankExit, *signals: signal.Signals) -> bool:

@@ -79,7 +79,9 @@ LEFTOVER_GRACE_SECONDS = 2.0
 REAP_SECONDS = 1.0
 LATE_SECONDS = 5.0
 RESUMED_SECONDS = 0.01
-FIRST_STEP_SECONDS = 1.0
+FIRST_STEP_SECONDS = 0.2
+# Several times what the import takes on a busy machine. A fork server that is stopped must not keep the ranks.
+LOADING_SECONDS = 15.0
 FIRST_KEPT_SECONDS = 0.2
 REMOVED_SECONDS = 30.0
 FAILING_SECONDS = 5.0
@@ -224,6 +226,8 @@ class HostAgent:
         self._check_tf_config(message)
         self._oom_before = oom_counters(control_group("memory"))
         self.prepared = prepared = await self._prepare(message)
+        if self._fork_server is not None:
+            await self._fork_server.loaded(LOADING_SECONDS, lambda: not self._abandoned)
         if message.together and not self._abandoned:
             self.uplink(ReadyMessage(attempt=message.attempt))
             await self._going.wait()

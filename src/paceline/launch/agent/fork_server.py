@@ -1,11 +1,13 @@
 """The agent's side of the fork server: a process per host that has imported torch, and from which the ranks of a restart are forked."""
 
+import asyncio
 import json
 import os
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,7 @@ OF_A_RANK = (
 _MOST_BYTES = 4096
 _ANSWER_SECONDS = 5.0
 _LEAVING_SECONDS = 1.0
+_LOADED_SECONDS = 0.02
 _LOADING = "it has not imported torch yet"
 # Several times what a process with torch takes, so that it is not what the ranks lack.
 LEAST_MEMORY_BYTES = 1 << 30
@@ -70,6 +73,15 @@ class ForkServer:
     def is_loading(self) -> bool:
         """It will be ready later."""
         return self.refusal() == _LOADING
+
+    async def loaded(self, timeout_seconds: float, is_wanted: Callable[[], bool]) -> None:
+        """Wait while it imports torch: it began before a new process would, and does it once for all ranks.
+
+        `is_wanted`: the attempt has not been given up.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while self.is_loading and is_wanted() and time.monotonic() < deadline:
+            await asyncio.sleep(_LOADED_SECONDS)
 
     def refusal(self) -> str | None:
         """Why no rank can be forked from it now; None: it is ready."""

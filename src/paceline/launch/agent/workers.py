@@ -15,6 +15,7 @@ from paceline.launch.agent.fork_server import STATE_VARIABLE, ForkedProcess, For
 from paceline.launch.agent.job_processes import JobProcesses
 from paceline.launch.agent.output import Destination, Pump
 from paceline.launch.agent.process_end import ProcessEnd
+from paceline.probes.other_processes import below, read_processes
 from paceline.probes.process_status import read_caught_signals
 from paceline.probes.processes import read_io, read_stat
 
@@ -106,7 +107,7 @@ class Workers:
     """Process ids of ranks below the workers (mp.spawn children, the Python below a shell script). A signal goes to these processes. It
     does not go to their DataLoader workers: a script that wants to save first would break if they died."""
     whole_group: bool = False
-    """The program is not Python: a signal also goes to every other process of the job that is not a child of a rank."""
+    """The program is not Python: a signal also goes to every other process of the job that is not below a rank."""
     fork_server: ForkServer | None = None
     """The process from which workers are forked; None: each worker is a new process."""
     not_forked: str = ""
@@ -235,9 +236,9 @@ class Workers:
         ranks = [pid for pid in self.rank_processes() if pid not in own and self.processes.carries_mark(pid)]
         if not self.whole_group:
             return own + ranks
-        known = {*own, *ranks}
-        others = [pid for pid in self.processes.here() if pid not in known and not _is_child_of(pid, ranks)]
-        return [*own, *ranks, *others]
+        # Not only children: under the start method forkserver, a process between starts the workers of a rank.
+        passed_over = {*own, *ranks, *below(ranks, read_processes())}
+        return [*own, *ranks, *(pid for pid in self.processes.here() if pid not in passed_over)]
 
     def _reap(self, worker: _Worker) -> None:
         code = worker.process.wait()
@@ -280,8 +281,3 @@ def _send(pid: int, number: int) -> None:
     # The process has ended, or we may not signal it (`sudo python`). The other processes get the signal, and the job ends without it.
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
-
-
-def _is_child_of(pid: int, parents: Sequence[int]) -> bool:
-    stat = read_stat(pid)
-    return stat is not None and stat.parent in parents

@@ -11,6 +11,7 @@ from paceline.diagnosis.crash.exits import (
     crash,
     ended,
     failures,
+    lacks_guard,
     log_command,
     own_line_of,
     place_of,
@@ -36,7 +37,8 @@ Why it matters: The last traceback on the terminal usually belongs to a victim. 
   change.
 Deciding evidence: paceline takes the exception that was raised first and whose text is not a lost connection. Times
   are those of each rank's clock, corrected for the hosts' offsets. Ranks that raised the same exception at the same
-  line count as one finding.
+  line count as one finding. ConnectionResetError after "An attempt has been made to start a new process" is no lost rank: the script
+  has no main guard, and its loader workers import it (K25).
 Not to be confused with: C02 and C04, where no exception is raised; C08, C09, M08, M09 and the R codes, which know
   what this exception means.
 What to do: Read the line named under "saw" and the rank's stderr. If every rank raised the exception, run the script
@@ -47,6 +49,8 @@ Source: paceline/worker/error_file.py writes the exception when it is raised.
 
 
 ENDED_ITSELF = "script ended with an error code"
+NO_GUARD = "the script starts processes where it is imported"
+_GUARD = 'put what the script does below `if __name__ == "__main__":`, as multiprocessing asks for'
 # What bash, and what dash, say with exit code 127.
 _NO_COMMAND = re.compile(r"([^\s:]+): (?:command )?not found\Z")
 _OPT_ML = re.compile(r"/opt/ml/(?:input/data/([A-Za-z0-9_.-]+)|model|output|checkpoints|input)")
@@ -86,23 +90,28 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
     where = place_of(first)
     before = after_it(case, first, exits)
     words = "" if error is not None else tail_of(case, first.rank).strip().rpartition("\n")[2]
+    unguarded = lacks_guard(case, first)
+    title = TITLE if error is not None else ENDED_ITSELF
     return crash(
         case,
         exits,
         code="C01",
-        title="this Python has no torch" if lacks_torch(error) else TITLE if error is not None else ENDED_ITSELF,
+        title="this Python has no torch" if lacks_torch(error) else NO_GUARD if unguarded else title,
         saw=(
             f"{ended(first)}{said}",
             f"at {where}" + (f": {error.source.strip()}" if error is not None and error.source else "")
             if where
             else "",
             f"its last line on stderr: {words[:200]}" if words else "",
+            "a process that it started imported the script, and was to start processes itself" if unguarded else "",
             f"{'raised' if error is not None else 'ended'} {before} fell" if before else "",
             f"the same on {named_ranks(exit.rank for exit in exits)}" if len(exits) > 1 else "",
         ),
         ruled_out=() if where or error is not None else ("a signal: the process ended by itself",),
         next=(
             *(_install(lacking, error) if lacking and error is not None else ()),
+            _GUARD if unguarded else "",
+            'or DataLoader(multiprocessing_context="fork"), the default before Python 3.14' if unguarded else "",
             _in_the_tree(error),
             other_release(error),
             _on_path(first, words),

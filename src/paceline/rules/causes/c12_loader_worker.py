@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
-from paceline.diagnosis.crash.exits import crash, ended, failures, log_command, matching_line, words_of
+from paceline.diagnosis.crash.exits import crash, ended, failures, lacks_guard, log_command, matching_line, words_of
 from paceline.facts import RankExit
 from paceline.findings import Cause, CauseFinding
 
@@ -40,7 +40,8 @@ def find(case: Case) -> Iterator[CauseFinding]:
     for exit in failures(case):
         line = matching_line(words_of(case, exit), _DIED)
         died = _DIED.search(line)
-        if died:
+        # C01 says of such a script why its workers end.
+        if died and not lacks_guard(case, exit):
             yield _finding(case, exit, line, (died["signal"] or "").strip())
 
 

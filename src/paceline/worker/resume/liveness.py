@@ -108,10 +108,17 @@ def _never_swallowed(code: CodeType, instructions: list[dis.Instruction], at: di
     """The index of each jump past an exception of a `with` that passes on every exception: the jump is never made."""
     handlers = {start: target for start, _, target, *_ in dis._parse_exception_table(code)}
     for index, instruction in enumerate(instructions):
-        if instruction.opname != "BEFORE_WITH" or not _passes_on(instructions[:index]):
+        if instruction.opname == "BEFORE_WITH":
+            inside = index + 1
+        elif instruction.opname == "LOAD_SPECIAL" and instruction.argrepr == "__enter__":
+            # From 3.14 on: COPY, __exit__, SWAP, SWAP, __enter__, and the call of it.
+            index, inside = index - 4, index + 2
+        else:
+            continue
+        if not _passes_on(instructions[:index]):
             continue
         # The first instruction behind it stores or drops what `as` names, and is covered by the handler.
-        target = handlers.get(instructions[index + 1].offset)
+        target = handlers.get(instructions[inside].offset)
         if target is None:
             continue
         names = [one.opname for one in instructions[at[target] : at[target] + 5]]

@@ -215,7 +215,9 @@ class Loaders:
             self._workers_begin = dict(wanted[4])
         if loader.num_workers and _start_method(loader) != "fork":
             self._session.refuse(
-                "F12", "the workers of a loader are not forks of the rank: their random numbers cannot be kept"
+                "F12",
+                "the workers of a loader are not forks of the rank, so their random numbers cannot be kept; "
+                'DataLoader(multiprocessing_context="fork") makes them forks',
             )
         try:
             iterator = make(loader)

@@ -3,6 +3,7 @@
 import collections
 import enum
 import functools
+import gc
 import importlib
 import re
 import sys
@@ -22,6 +23,9 @@ _IMMUTABLE = frozenset({
 # Python forget which of the user's warnings it has shown.
 if (3, 12) <= sys.version_info < (3, 14):
     warnings.filterwarnings("ignore", "Pickle, copy, and deepcopy support", DeprecationWarning, re.escape(__name__))
+_LOADER_BEGAN = "a data loader that has begun"
+# What an iterator of Python holds, by which it takes from another one.
+_HELD = (tuple, type(iter(())), enumerate, filter, map, zip)
 # Py_TPFLAGS_IMMUTABLETYPE of a class.
 _IMMUTABLE_CLASS = 1 << 8
 
@@ -218,14 +222,16 @@ class ReducedKind(ObjectKind):
         try:
             reduced = thing.__reduce__() if not hasattr(thing, "__reduce_ex__") else thing.__reduce_ex__(2)
         except (TypeError, DeprecationWarning) as error:
-            raise CannotKeep(f"`{capture.place}` is a {type(thing).__name__}: {error}") from None
+            # From Python 3.14 on, an iterator of itertools does not tell where it is.
+            why = f" around {_LOADER_BEGAN}" if _takes_from_a_loader(thing, capture) else f": {error}"
+            raise CannotKeep(f"`{capture.place}` is a {type(thing).__name__}{why}") from None
         if isinstance(reduced, str):
             # torch.float32 and its like: a name in a module.
             return [f"{type(thing).__module__}:{reduced}", None, None]
         function, arguments, *rest = reduced
-        if any(getattr(capture.context.kind_of(type(one)), "code", "") == "loader iterator" for one in arguments):
+        if any(_is_of_a_loader(one, capture) for one in arguments):
             # Nobody else leads to that iterator, so it could not be moved to its place.
-            raise CannotKeep(f"`{capture.place}` is a {type(thing).__name__} around a data loader that has begun")
+            raise CannotKeep(f"`{capture.place}` is a {type(thing).__name__} around {_LOADER_BEGAN}")
         values = [capture.value(argument) for argument in arguments]
         state = capture.value(rest[0]) if rest and rest[0] is not None else None
         return [capture.context.names.name_of(function), values, state]
@@ -239,6 +245,19 @@ class ReducedKind(ObjectKind):
         if state is not None:
             made.__setstate__(restore.thing(state))
         return made
+
+
+def _is_of_a_loader(thing: Any, capture: Capture) -> bool:
+    return getattr(capture.context.kind_of(type(thing)), "code", "") == "loader iterator"
+
+
+def _takes_from_a_loader(iterator: Any, capture: Capture) -> bool:
+    """Whether an iterator of Python takes what it gives from a loader's iterator, at whatever depth."""
+    held = gc.get_referents(iterator)
+    inner = [one for one in held if type(one) in _HELD or type(one).__module__ == "itertools"]
+    return any(_is_of_a_loader(one, capture) for one in held) or any(
+        _takes_from_a_loader(one, capture) for one in inner
+    )
 
 
 def is_immutable(own_type: type) -> bool:
