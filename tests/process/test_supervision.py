@@ -309,3 +309,25 @@ def test_a_restart_works_where_a_cleaner_has_removed_what_was_made_for_the_job(p
     )
     finished = paceline.run("run", "--max-restarts", "1", script, *which)
     assert (finished.code, finished.out) == (0, "done\n"), finished.err
+
+
+@pytest.mark.parametrize("size", ["0", "4096", str(1 << 45)])
+def test_a_cleaner_that_cuts_off_every_file_of_the_job_ends_no_rank(paceline, size):
+    """A script that empties /dev/shm, or what it takes for it: a page that is gone is SIGBUS in whoever has mapped it."""
+    script = paceline.script(
+        "cleans.py",
+        "import os, pathlib, sys, time\n"
+        "import paceline\n"
+        "for step in range(100):\n"
+        "    paceline.step()\n"
+        "    for name in ('RING', 'SOCKET', 'ERROR'):\n"
+        "        for place in pathlib.Path(os.environ[f'PACELINE_{name}_DIR']).rglob('*'):\n"
+        "            if place.is_file():\n"
+        "                os.truncate(place, int(sys.argv[1]))\n"
+        "    time.sleep(0.01)\n"
+        "print('done')\n",
+    )
+    finished = paceline.run("run", script, size)
+    assert (finished.code, finished.out) == (0, "done\n"), finished.err
+    (rank,) = paceline.evidence().ranks
+    assert rank.step_count == 100
