@@ -12,7 +12,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -140,6 +140,8 @@ def page(found: Sequence[dict[str, Any]]) -> str:
             lines += [f"Failed: {one['error'].strip().splitlines()[-1]}", ""]
         if one["piece"] == "memory" and one["found"]:
             lines += [*_models(one["found"]["models"]), ""]
+        elif one["piece"] == "recorders" and one["found"]:
+            lines += [*_recorders(one["found"]), ""]
         elif one["found"]:
             lines += ["```text", pformat(one["found"], width=130, compact=True, sort_dicts=False), "```", ""]
     return "\n".join(lines)
@@ -160,6 +162,25 @@ def _models(rows: Sequence[dict[str, Any]]) -> list[str]:
             f"| {'yes' if low <= measured['step_ms'] <= high else 'no'} |"
         )
     return lines
+
+
+def _recorders(found: Mapping[str, Any]) -> list[str]:
+    lines = [
+        "| Situation | torch's timing | newest collective in NCCL's recorder | in gloo's | answered in, ms | NCCL's own service |",
+        "|---|---|---|---|---:|---|",
+    ]
+    for one in found["answers"]:
+        nccl, gloo = (one["answers"][question] for question in ("dump_nccl_trace_json", "fr_trace_json"))
+        newest = nccl["entries"][-1]
+        lines.append(
+            f"| {one['situation']} | {'on' if one['timing'] == '1' else 'off'} "
+            f"| {newest['profiling_name']} {newest['collective_seq_id']}, {newest['state']} "
+            f"| {len(gloo.get('entries', ()))} | {one['seconds']['dump_nccl_trace_json'] * 1e3:.1f} "
+            f"| {'answers' if 'communicators' in one['ras']['STATUS']['json'] else 'does not answer'} |"
+        )
+    each = ", ".join(f"{one['without']:.1f} and {one['timed']:.1f}" for one in found["rounds"])
+    timing = f"A small all_reduce without torch's timing and with it: {each} us; the median of the ratios is {found['median_ratio']:.2f}."
+    return [*lines, "", timing]
 
 
 def _slug(name: str) -> str:

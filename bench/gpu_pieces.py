@@ -67,6 +67,19 @@ for step in range(200):
     optimizer.zero_grad()
     loss.item()
 """
+# An NCCL rank whose sum waits half a minute behind a kernel, and a script that waits for the sum.
+_BEHIND = """
+import torch, torch.distributed as dist
+torch.cuda.set_device(0)
+dist.init_process_group("nccl")
+x = torch.ones(4096, device="cuda")
+for step in range(200):
+    if step == 100:
+        torch.cuda._sleep(60_000_000_000)
+    dist.all_reduce(x)
+    torch.cuda.synchronize()
+dist.destroy_process_group()
+"""
 SITUATIONS = ("healthy", "kernel_before", "coalesced")
 _TOO_MUCH = """
 import torch
@@ -126,9 +139,18 @@ def resume() -> dict[str, Any]:
 
 def stuck() -> dict[str, Any]:
     """A rank that waits half a minute for a kernel, and one that waits for it: who was named meanwhile, with which line, how soon."""
+    return _said_of(_STUCK, 2)
+
+
+def behind() -> dict[str, Any]:
+    """An NCCL rank whose collective waits half a minute behind a kernel: what was said of it meanwhile."""
+    return _said_of(_BEHIND, 1)
+
+
+def _said_of(text: str, ranks: int) -> dict[str, Any]:
     with _Project() as project:
         begin = time.monotonic()
-        project.run(_STUCK, "--nproc-per-node", "2")
+        project.run(text, "--nproc-per-node", str(ranks))
         seconds = time.monotonic() - begin
         why = project.why()
     return {
@@ -214,7 +236,7 @@ def recorders() -> dict[str, Any]:
 
 PIECES: dict[str, Callable[[], dict[str, Any]]] = {
     piece.__name__: piece
-    for piece in (telemetry, nccl, recorders, shared, faults, stuck, tests, resume, overhead, memory)
+    for piece in (telemetry, nccl, recorders, shared, faults, stuck, behind, tests, resume, overhead, memory)
 }
 
 

@@ -49,13 +49,25 @@ def test_results_become_a_page_with_a_row_for_each_model():
         "predicted": {"allocated_bytes": 110 << 20, "step_ms": 4.0, "step_ms_low": 3.0, "step_ms_high": 6.0},
     }
     common = {"of": gpu.of_what(NAMES), "at": "2026-11-23", "seconds": 3.0}
+    entry = {"profiling_name": "nccl:all_reduce", "collective_seq_id": 5, "state": "scheduled"}
+    asked = {
+        "situation": "kernel_before",
+        "timing": "1",
+        "answers": {"dump_nccl_trace_json": {"entries": [entry]}, "fr_trace_json": {}},
+        "seconds": {"dump_nccl_trace_json": 0.0007},
+        "ras": {"STATUS": {"json": "refused"}},
+    }
+    recorders = {"answers": [asked], "rounds": [{"without": 20.0, "timed": 25.0}], "median_ratio": 1.25}
     text = gpu.page(
         [
+            {"piece": "recorders", "found": recorders, "error": None, **common},
             {"piece": "memory", "found": {"models": [row]}, "error": None, **common},
             {"piece": "nccl", "found": None, "error": "a\nno NCCL", **common},
         ]
     )
     assert "| wide | 100 | 110 | +10% | 5.00 | 4.00 (3.00..6.00) | yes |" in text
+    assert "| kernel_before | on | nccl:all_reduce 5, scheduled | 0 | 0.7 | does not answer |" in text
+    assert "20.0 and 25.0 us; the median of the ratios is 1.25" in text
     assert "Failed: no NCCL" in text and "2 x NVIDIA H200" in text
     assert "Nothing was measured" in gpu.page([])
 
