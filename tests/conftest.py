@@ -1,5 +1,6 @@
 """What tests of several rooms share: the order of the suite, a person's environment, a recording built by the writers that a run uses."""
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -48,11 +49,18 @@ def pytest_configure() -> None:
     """What the suite inherits and would hand on to every process it starts.
 
     An ignored Ctrl-C, where it runs in the background; and a width, which counts more than that of a terminal a test opens.
+    Hypothesis counts no seconds.
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in ("COLUMNS", "LINES"):
         os.environ.pop(name, None)
+    if importlib.util.find_spec("hypothesis"):
+        from hypothesis import HealthCheck, settings
+
+        # On a busy machine an example is slow, and so is what draws it; neither is a fault of what is tested.
+        settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        settings.load_profile("any machine")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -83,11 +83,12 @@ COUNT = """
 import socket
 counter, count = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), 0
 counter.bind(("", 7000))
-counter.settimeout(2)
 print("listening", flush=True)
 try:
+    # However long the sender's interpreter takes to start: the end is two seconds of silence after its first frames.
     while counter.recv(2000):
         count += 1
+        counter.settimeout(2)
 except TimeoutError:
     print(count)
 """

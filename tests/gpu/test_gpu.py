@@ -33,6 +33,7 @@ def test_a_piece_that_was_measured_is_not_measured_again_unless_code_or_gpu_chan
     assert gpu.chosen([], NAMES, tmp_path) == list(gpu.PIECES)
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_a_piece_that_fails_or_takes_too_long_is_kept_with_its_reason(tmp_path, monkeypatch):
     # There is no GPU here, so that this piece fails by itself.

@@ -35,6 +35,7 @@ def test_mp_spawn_inside_the_script(paceline):
     assert steps_by_rank(paceline) == {0: 5, 1: 5}
 
 
+@pytest.mark.slow
 def test_an_error_below_mp_spawn_is_the_headline_with_the_childs_own_line(paceline):
     finished = paceline.run("run", str(WORKER_SCRIPTS / "spawn_inside.py"), "fail")
     assert finished.code == 1

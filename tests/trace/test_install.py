@@ -129,6 +129,7 @@ def test_a_size_that_only_values_decide_is_refused_with_its_line(traced, line):
     assert "--model" in error.next
 
 
+@pytest.mark.slow
 def test_a_failure_of_the_script_is_its_own(traced):
     error = refused(traced, "\nmodel(inputs[:, :5]).sum().backward()\n")
     assert error.code == "P03"
