@@ -253,16 +253,68 @@ def check_dump(data: bytes) -> None:
 
     if looks_like_dump(data):
         with suppress(ValueError):
-            judge_dumps([parse_dump("dump_rank0", data)])
+            dump = parse_dump("dump_rank0", data)
+            judge_dumps([dump, parse_dump("dump_rank1", pickle.dumps(DUMP))])
+            judge_dumps([dump])
 
 
+MESSAGE = {
+    "process_group": ["0", "default_pg"],
+    "pg_id": 0,
+    "p2p_seq_id": 1,
+    "op_id": 4,
+    "state": "scheduled",
+    "retired": False,
+}
 DUMP = {
     "version": "2.10", "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}},
     "pg_status": {"0": {"last_enqueued_collective": 3, "last_completed_collective": 2}},
     "entries": [{"collective_seq_id": 3, "pg_id": 0, "process_group": ["0", "default_pg"], "profiling_name": "nccl:all_reduce",
                  "input_sizes": [[4]], "input_dtypes": ["Float"], "state": "scheduled", "retired": False, "is_p2p": False,
-                 "frames": [{"name": "f", "filename": "t.py", "line": 3}]}],
+                 "op_id": 3, "record_id": 0, "frames": [{"name": "f", "filename": "t.py", "line": 3}]},
+                MESSAGE | {"collective_seq_id": 3, "profiling_name": "nccl:send 0->1", "is_p2p": True, "record_id": 1},
+                MESSAGE | {"collective_seq_id": 3, "profiling_name": "nccl:coalesced", "is_p2p": False, "record_id": 2},
+                {"collective_seq_id": 2, "process_group": ["", ""], "profiling_name": "nccl2:all_reduce", "op_id": 1}],
 }  # fmt: skip
+
+
+def check_ras(data: bytes) -> None:
+    """An answer of NCCL's RAS service, or a ValueError; what is taken is compared with itself without an exception."""
+    from paceline.launch.inspect.nccl_ras_answers import compared
+    from paceline.probes.nccl_ras import parse_answer
+
+    with suppress(ValueError):
+        answer = parse_answer(data.decode("utf-8", "replace"))
+        found = compared(answer, answer, {7, 8})
+        assert found.groups is None or all(group.launched[0] <= group.launched[1] for group in found.groups)
+
+
+RAS_RANK = {
+    "rank": 0,
+    "host": "h",
+    "pid": 7,
+    "status": {"init_state": 0, "async_error": 6},
+    "collective_counts": {"AllReduce": 3},
+}
+RAS = {
+    "communicators": [{"hash": "0x1", "secondary_hash": "0x2:0x3", "size": 3, "ranks": [RAS_RANK, RAS_RANK | {"pid": 8}],
+                       "missing_ranks": [{"pid": 9, "host": "h", "status": {"unresponsive": True, "considered_dead": False}}]}],
+    "ras": {"timeouts_count": 1},
+}  # fmt: skip
+RAS_LINES = st.sampled_from(
+    [
+        "Communicators... (0.00s)", "Errors", "======", "Warnings", "    0  1  4  8  32  32   RUNNING  MISMATCH",
+        "#0-0 (27a079b828ff1a75) MISMATCH", "#0-0 (27a079b828ff1a75) INCOMPLETE", "#1-0 (0a) ERROR", "INCOMPLETE",
+        "  Communicator ranks have different AllReduce operation counts", "  26 ranks have launched up to operation 6650",
+        "  3 ranks have not launched any operations", "  Rank 1 -- GPU 1 managed by process 7 on node h", "  2 ranks reported System error",
+        "  Rank 1 has launched up to operation 99999999999999999999 -- GPU 1 managed by process 8 on node h",
+        "  Rank 1 has not launched any operations -- [process information not found]", "  Process 9 on node h managing GPUs 1,2",
+        "  Rank 3 reported Remote process error -- GPU 3 (NVML 7) managed by process 7 on node h",
+    ]
+)  # fmt: skip
+RAS_TEXT = st.lists(st.one_of(RAS_LINES, st.text(max_size=12)), max_size=40).map(
+    lambda lines: "\n".join(["Communicators...", *lines, "Errors", *lines, "Warnings", *lines]).encode()
+)
 
 
 def check_ring(data: bytes) -> None:
@@ -324,6 +376,7 @@ TARGETS = {
     "dumps": Target(
         st.one_of(as_json(changed([DUMP])), changed([DUMP]).map(pickle.dumps), damaged(pickle.dumps(DUMP))), check_dump
     ),
+    "ras": Target(st.one_of(as_json(changed([RAS])), RAS_TEXT, st.binary(max_size=60)), check_ras),
     "rings": Target(damaged(_whole_ring()), check_ring),
     "requests": Target(as_json(changed(REQUESTS)), check_request, needs="uvicorn"),
     "web": Target(WEB_REQUESTS, check_web_request),

@@ -221,6 +221,38 @@ class Filesystem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RasProcess:
+    """A rank as NCCL names it."""
+
+    host: str
+    """Address of its host, as NCCL has it."""
+    pid: int
+    """Process id on its host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RasGroup:
+    """One of NCCL's communicators, from two answers of its RAS service."""
+
+    size: int
+    """Its ranks; 0: not known."""
+    is_still: bool
+    """Nothing in it changed from the first answer to the second."""
+    is_whole: bool
+    """Every rank gave its counts."""
+    ahead: tuple[RasProcess, ...] = ()
+    """If the ranks have launched different numbers of collectives: those with most. The text form does not name them."""
+    behind: tuple[RasProcess, ...] = ()
+    """If they have: all others."""
+    launched: tuple[int, int] = (0, 0)
+    """The lowest and the highest number of collectives that a rank has launched; they need not be over."""
+    silent: tuple[RasProcess, ...] = ()
+    """Processes whose NCCL does not answer."""
+    errors: tuple[str, ...] = ()
+    """What NCCL has found wrong, with the process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostSnapshot:
     """One host over the same half second."""
 
@@ -254,6 +286,8 @@ class HostSnapshot:
     """Room where ranks write."""
     kernel_lines: tuple[str, ...] | None = None
     """Relevant lines of the kernel log since the attempt began."""
+    ras: tuple[RasGroup, ...] | None = None
+    """What NCCL's RAS service here said twice about the communicators of the whole job; None: not asked, or no answer."""
     clock_offset_seconds: float | None = None
     """Its clock minus the first host's."""
     round_trip_seconds: float | None = None

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.diagnosis.snapshots import Filesystem, HostSnapshot
+from paceline.diagnosis.snapshots import Filesystem, HostSnapshot, RasGroup
 from paceline.probes import host_counters
 from paceline.probes.filesystems import Room
 from paceline.probes.kernel_log import KernelLine, KernelLines, read_kernel_lines
@@ -85,6 +85,7 @@ def host_look(
     environments: Sequence[Mapping[str, str]],
     kernel: KernelLines | None,
     rooms: Sequence[Room],
+    ras: tuple[RasGroup, ...] | None,
     missing: Sequence[str],
 ) -> HostSnapshot:
     """The HostSnapshot from two readings of counters and processes."""
@@ -118,6 +119,7 @@ def host_look(
         foreign=tuple((one.pid, one.name, one.cores) for one in foreign),
         filesystems=tuple(_filesystem(room) for room in dict.fromkeys(rooms)),
         kernel_lines=None if kernel is None or kernel.reason else lines_that_matter(kernel.lines),
+        ras=ras,
         not_judged=tuple(said),
     )
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from paceline.diagnosis.snapshots import Child, HostSnapshot, RankSnapshot
-from paceline.launch.inspect import child_processes, host_snapshot, rank_snapshot, tcp_sockets
-from paceline.probes import filesystems, stacks
+from paceline.launch.inspect import child_processes, host_snapshot, nccl_ras_answers, rank_snapshot, tcp_sockets
+from paceline.probes import filesystems, nccl_ras, stacks
 from paceline.probes.other_processes import below, read_processes
 from paceline.probes.process_status import namespace
 from paceline.probes.processes import ProcessStat
@@ -25,12 +25,15 @@ SECONDS = 0.5
 _FIRST_SECONDS, _SECOND_SECONDS = 0.45, 1.8
 _SERVER_SECONDS = 0.35
 _NATIVE_SECONDS = 1.3
+# Of both questions to NCCL together: a second.
+_RAS_SECONDS = (0.4, 0.6)
 # If a rank answers a request for a traceback at all, the answer takes less than this.
 _TRACEBACK_SECONDS = 0.1
 _MOST_CHILD_STACKS = 24
 _IDLE_CORES = 0.1
 
 _Key = tuple[str, int]
+_RAS: _Key = ("ras", 0)
 _Jobs = dict[_Key, Callable[[], Any]]
 _NAMES = {"reading": "state and counters", "setting": "open files, limits and control groups", "stack": "Python stacks"}
 
@@ -125,6 +128,9 @@ def look_at(
         )
         found, reason = connections[rank]
         looks.append(replace(look, sockets=found, not_judged=look.not_judged + ((reason,) if reason else ())))
+    ras = nccl_ras_answers.compared(
+        taken.first.values.get(_RAS), taken.second.values.get(_RAS), {*ranks.values(), *all_ranks_here.values()}
+    )
     settings = [part.setting for part in parts.values() if part.setting is not None]
     return _with_native(looks, deep), host_snapshot.host_look(
         (taken.first.values.get(("host", 0)), taken.second.values.get(("host", 0))),
@@ -136,15 +142,21 @@ def look_at(
         rank_pids=[*all_ranks_here.values(), *ranks.values()],
         environments=[setting.environment or {} for setting in settings],
         kernel=taken.second.values.get(("kernel", 0)),
+        ras=ras.groups,
         rooms=[room for key, rooms in taken.second.values.items() if key[0] == "rooms" for room in rooms],
-        missing=[f"{what}: {why}" for (what, pid), why in taken.second.missing.items() if what in ("kernel", "rooms")],
+        missing=[
+            *(f"{what}: {why}" for (what, pid), why in taken.second.missing.items() if what in ("kernel", "rooms")),
+            *([f"NCCL's RAS service: {ras.reason}"] if ras.reason else []),
+        ],
     )
 
 
 def _take(ranks: Mapping[int, int], socket_dir: Path, directory: Path | None, seconds: float) -> _Taken:
     started = time.monotonic()
     before = read_processes()
-    first = at_once(_first_jobs(ranks, before, socket_dir), _FIRST_SECONDS)
+    ras = nccl_ras_answers.address_of(ranks.values())
+    ask_ras: list[_Jobs] = [{} if ras is None else {_RAS: partial(nccl_ras.read, ras, limit)} for limit in _RAS_SECONDS]
+    first = at_once(_first_jobs(ranks, before, socket_dir) | ask_ras[0], _FIRST_SECONDS)
     time.sleep(max(started + seconds - time.monotonic(), 0))
     after = read_processes()
     took = time.monotonic() - started
@@ -155,7 +167,7 @@ def _take(ranks: Mapping[int, int], socket_dir: Path, directory: Path | None, se
     began = [after[pid].start_ticks for pid in ranks.values() if pid in after]
     began = began or [after[pid].start_ticks for pid in (os.getpid(),) if pid in after]
     jobs["kernel", 0] = partial(host_snapshot.read_lines, min(began, default=None))
-    jobs |= _room_jobs(ranks, directory)
+    jobs |= _room_jobs(ranks, directory) | ask_ras[1]
     return _Taken(before, after, first, at_once(jobs, _SECOND_SECONDS), children, took)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level, name_of_recorder
 from paceline.diagnosis.hang.device_waits import kernel_lines_of_gpus, needs_device_facts, open_counters
+from paceline.diagnosis.hang.nccl_counts import nccl_counts
 from paceline.findings import Cause, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
 
@@ -34,6 +35,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     needs_device_facts(case)
     if still is None or not still.together or case.divergences:
         return
+    counts = nccl_counts(case)
     begun = [counters.started for counters in open_counters(case).values()]
     on_all = bool(begun) and all(started is True for started in begun) and len(begun) == len(still.waiting)
     what = f"{still.operation or 'collective'} {still.index} of group {still.group}"
@@ -50,6 +52,11 @@ def find(case: Case) -> Iterator[CauseFinding]:
             "the collective has begun on every device"
             if on_all
             else "the recorder does not say on which devices the collective has begun, so a kernel before it may be the reason",
+            *(
+                ("NCCL's RAS service: all ranks have launched as many collectives",)
+                if counts is not None and counts.all_alike
+                else ()
+            ),
             *kernel_lines_of_gpus(case),
         ),
         ruled_out=(
