@@ -59,8 +59,19 @@ def _get_handler_names(): return HANDLERS
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("handlers", "shown"), [(["fr_trace_json"], True), (["dump_nccl_trace_json", "ping"], False)])
-def test_a_recorder_counts_only_where_the_worker_server_gives_its_record_out(tmp_path, monkeypatch, handlers, shown):
+@pytest.mark.parametrize(
+    ("handlers", "of_nccl", "of_gloo"),
+    [
+        (["fr_trace_json"], False, True),
+        (["dump_nccl_trace_json", "ping"], True, False),
+        (["dump_nccl_trace_pickle"], True, False),
+        (["dump_nccl_trace_json", "fr_trace_json", "fr_dump_file"], True, True),
+        (["ping"], False, False),
+    ],
+)
+def test_a_recorder_counts_only_where_the_worker_server_gives_its_record_out(
+    tmp_path, monkeypatch, handlers, of_nccl, of_gloo
+):
     package = tmp_path / "torch"
     (package / "_C").mkdir(parents=True)
     (package / "__init__.py").write_text(
@@ -70,4 +81,4 @@ def test_a_recorder_counts_only_where_the_worker_server_gives_its_record_out(tmp
     (package / "_C" / "_distributed_c10d.py").write_text(f"HANDLERS = {handlers!r}\n{STAND_IN}")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     found = read_torch_features(sys.executable).features
-    assert (found["flight recorder"], found["flight recorder of gloo"]) == (True, shown)
+    assert (found["flight recorder"], found["flight recorder of gloo"]) == (of_nccl, of_gloo)

@@ -103,6 +103,8 @@ class GroupCounters:
     """Sends and receives that are not over: (sender, receiver), global ranks."""
     unshown: bool = False
     """Something is not over that the recorder counts and does not show."""
+    open_since_ns: int | None = None
+    """When the oldest collective that is not over was issued, on the clock of the rank's host; None: not recorded."""
 
     @property
     def is_over(self) -> bool:

@@ -247,6 +247,7 @@ def _of_group(
         open_operation=None if counted_alone or (first := _number(shown, "op_id")) is None else first + 1,
         messages=tuple(dict.fromkeys(messages)),
         unshown=unnamed or behind,
+        open_since_ns=min((ns for entry in at if (ns := _number(entry, "time_created_ns"))), default=None),
     )
 
 

@@ -73,20 +73,18 @@ def optimizer_hook():
     return register_optimizer_step_post_hook
 
 feature("process groups", lambda: torch.distributed.is_available())
-def recorder():
-    # A running rank is read through the worker server. torch 2.8 records gloo, and its server does not give that out.
-    offered = getattr(c10d(), "_get_handler_names", lambda: ("fr_trace_json", "dump_nccl_trace_json"))()
-    for handler, name in (("fr_trace_json", "_dump_fr_trace_json"), ("dump_nccl_trace_json", "_dump_nccl_trace_json")):
-        if handler in offered and hasattr(c10d(), name):
-            return getattr(c10d(), name)
+# A running rank is read through the worker server. torch 2.8 records gloo, and its server does not give that out.
+def offered():
+    return getattr(c10d(), "_get_handler_names", lambda: ("fr_trace_json", "dump_nccl_trace_json"))()
 
 def recorder_of_gloo():
     # One collective of a group of one, in memory only: the version does not tell whether the recorder records it.
     group = c10d().ProcessGroupGloo(c10d().HashStore(), 0, 1)
     group.allreduce([torch.ones(1)]).wait()
-    return json.loads(recorder()()).get("entries")
+    return "fr_trace_json" in offered() and json.loads(c10d()._dump_fr_trace_json()).get("entries")
 
-feature("flight recorder", recorder)
+# Those of ProcessGroupNCCL, from torch 2.4 on, and of the process groups of torch 2.15.
+feature("flight recorder", lambda: {"dump_nccl_trace_json", "dump_nccl_trace_pickle", "fr_dump_file"} & set(offered()))
 feature("flight recorder of gloo", recorder_of_gloo)
 feature("worker server", lambda: hasattr(c10d(), "_WorkerServer"))
 feature("optimizer hook", optimizer_hook)

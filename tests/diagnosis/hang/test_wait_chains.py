@@ -83,6 +83,29 @@ def test_all_members_in_and_one_of_them_queued_behind_another_group_is_no_hung_c
     assert found.ends == (2,) and not found.together
 
 
+def test_what_is_queued_behind_another_group_says_nothing_about_whom_a_rank_waits_for() -> None:
+    # All wait in "tp". Rank 0's host ran ahead into "dp"; rank 1 waits for its device before it goes there.
+    members = {"tp": (0, 1), "dp": (0, 1, 2)}
+    groups = {"tp": {0: _in(7), 1: _in(7)}, "dp": {0: Standing(3, 3, first=False), 1: Standing(2), 2: _in(3)}}
+    found = _follow(groups, members)
+    assert not found.ends and found.together == (Together("tp", 7, (0, 1)),)
+
+
+def test_a_rank_that_has_issued_the_collective_delays_it_while_it_waits_in_another_group() -> None:
+    members = {"tp": (0, 1), "dp": (1, 2)}
+    groups = {"tp": {0: Standing(6), 1: _in(7)}, "dp": {1: Standing(3, 3, first=False), 2: _in(3)}}
+    found = _follow(groups, members)
+    assert found.ends == (0,) and found.waiting == (1, 2)
+
+
+def test_a_rank_is_behind_if_what_it_is_in_is_over_elsewhere_and_the_next_is_queued() -> None:
+    members = {"tp": (0, 1), "dp": (1, 2)}
+    groups = {"tp": {0: Standing(7), 1: _in(7)}, "dp": {1: Standing(3, 3, first=False), 2: _in(3)}}
+    found = _follow(groups, members)
+    assert found.ends == (1,)
+    assert found.delays == (Delayed(1, Delay.QUEUED, "dp", 3, (2,)),)
+
+
 def test_a_group_whose_members_are_not_known_never_shows_that_nobody_is_missing() -> None:
     found = follow_chains({"0": {0: _in(5), 1: _in(5)}}, {}, {0, 1})
     assert not found.together and not found.ends

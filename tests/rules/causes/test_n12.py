@@ -48,6 +48,7 @@ def test_what_is_over_on_the_others_shows_the_device_that_is_behind(case, look, 
         case(world_size=world, still=still, looks=looks, pulses=pulses.values()), discover("causes")
     ).findings
     assert (finding.code, finding.ranks, finding.confidence) == ("N12", behind, "likely")
+    assert finding.saw[0].startswith("other devices wait in all_reduce 6 of group 0 or are past it")
 
 
 def test_an_error_of_the_gpu_makes_it_sure(found, case, look, pulse, standstill):

@@ -141,6 +141,8 @@ class StallDetector:
     def _stands(self, waits: Waits, pulses: Mapping[int, Heartbeat], threshold: float, now_ns: int) -> Stall:
         waiting = [pulses[rank] for rank in waits.waiting if rank in pulses]
         late = [pulses[rank] for rank in waits.late if rank in pulses]
+        # The collective of a device that is behind is one that the others have left.
+        inside = [*waiting, *(pulses[rank] for rank in waits.behind if rank in pulses)]
         if waiting:
             since_ns = min(pulse.moved_ns for pulse in waiting)
         else:
@@ -163,8 +165,8 @@ class StallDetector:
             recorder=waits.recorder,
             behind=waits.behind,
             together=waits.together,
-            operation=_operation(waiting, waits),
-            payload=_payload(waiting, waits),
+            operation=_operation(inside, waits),
+            payload=_payload(inside, waits),
             since_step=min(steps, default=None),
             attempt=self._attempt or 0,
         )

@@ -1,8 +1,8 @@
 """Which ranks keep the others from continuing, by what each rank has issued and what of it is not over. Pure; linear.
 
-A rank waits in the oldest collective of a group that is not over on it. Another member of the group delays it in one of three ways
-(`Delay`). A rank that delays others may itself wait, in another group. The ranks at the ends of these chains delay all: they wait for
-nobody.
+A rank waits in the oldest collective that is not over on it; what it issued later is queued behind that. Another member of the group
+delays it in one of four ways (`Delay`). A rank that delays others may itself wait, in another group. The ranks at the ends of these
+chains delay all: they wait for nobody.
 
 A group is whatever its members name alike: the recorder and the group's name for collectives, the pair of ranks for sends and
 receives. Never the group's description, which several groups may share, and never a number that each process counts for itself.
@@ -11,6 +11,8 @@ receives. Never the group's description, which several groups may share, and nev
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import groupby
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 Group = TypeVar("Group", bound=Hashable)
@@ -24,6 +26,8 @@ class Standing:
     """The highest number that the rank has issued; 0: none."""
     open: int | None = None
     """The lowest number that it has issued and that is not over on it; None: all are over."""
+    first: bool = True
+    """It is the oldest of all that is not over on the rank. False: the rank waits in another group, and this one is queued behind it."""
 
     @property
     def first_missing(self) -> int:
@@ -37,6 +41,7 @@ class Delay(StrEnum):
     NOT_COME = "has not issued the collective"
     ABSENT = "has nothing in this group, by a recorder that keeps only what is not over"
     BEHIND = "has issued the collective, and it is not over there while it is over elsewhere: the device is behind"
+    QUEUED = "has issued the collective, and it is queued there behind one of another group that is not over"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,7 @@ def follow_chains(
     Holds:   names and order of ranks and groups change nothing; a rank that is not heard is never an end; nothing open -> Chains()
     """
     heard = frozenset(heard)
-    open_ranks = {rank for standings in groups.values() for rank, at in standings.items() if at.open is not None}
+    open_ranks = {rank for standings in groups.values() for rank, at in standings.items() if _waits(at)}
     if not open_ranks:
         return Chains()
     delays = [delay for group, at in groups.items() for delay in _delays(group, at, members.get(group, ()), heard)]
@@ -116,7 +121,7 @@ def follow_chains(
         for group, at in groups.items()
         if not at.keys() | heard >= set(members.get(group, ())) or not members.get(group)
         for rank, one in at.items()
-        if one.open is not None
+        if _waits(one)
     }
     ends = {
         delay.rank
@@ -126,7 +131,7 @@ def follow_chains(
     unheard = {
         rank
         for group, at in groups.items()
-        if any(one.open is not None for one in at.values())
+        if any(_waits(one) for one in at.values())
         for rank in members.get(group, ())
         if rank not in at and rank not in heard
     }
@@ -161,15 +166,20 @@ def messages_as_groups(
     }
 
 
+def _waits(one: Standing) -> bool:
+    return one.open is not None and one.first
+
+
 def _delays(
     group: Group, at: Mapping[int, Standing], members: Collection[int], heard: Collection[int]
 ) -> Iterator[Delayed[Group]]:
     """What each rank delays in one group."""
-    waits = sorted((one.open, rank) for rank, one in at.items() if one.open is not None)
+    waits = sorted((one.open, rank) for rank, one in at.items() if one.open is not None and one.first)
     if not waits:
         return
     furthest = waits[-1][0]
     beyond: dict[int, tuple[int, tuple[int, ...]]] = {}
+    at_number = {number: tuple(rank for _, rank in of_number) for number, of_number in groupby(waits, itemgetter(0))}
 
     def waiting_beyond(number: int) -> tuple[int, tuple[int, ...]]:
         # Thousands of late ranks share a few numbers, and with them one tuple.
@@ -182,7 +192,10 @@ def _delays(
         one = at.get(rank)
         if one is None:
             yield Delayed(rank, Delay.ABSENT, group, *waiting_beyond(-1))
-        elif one.open is not None and one.open < furthest:
+            continue
+        if one.open is not None and not one.first and (here := at_number.get(one.open)):
+            yield Delayed(rank, Delay.QUEUED, group, one.open, here)
+        if one.open is not None and one.open < furthest:
             # It may not have issued the next ones either: it cannot before this one is over.
             yield Delayed(rank, Delay.BEHIND, group, one.open, waiting_beyond(one.open)[1])
         elif one.issued < furthest:
@@ -191,7 +204,7 @@ def _delays(
 
 def _together(group: Group, at: Mapping[int, Standing], members: Collection[int]) -> Together[Group] | None:
     """The collective that all members of the group wait in; None if one of them is elsewhere, or if not all are known."""
-    numbers = {one.open for one in at.values()}
+    numbers = {one.open if one.first else None for one in at.values()}
     number = numbers.pop() if len(numbers) == 1 else None
     if number is None or not members or not at.keys() >= set(members):
         return None

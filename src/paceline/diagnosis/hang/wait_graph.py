@@ -230,7 +230,7 @@ def _by_chains(
             _place_of(most.group).name,
             most.number if isinstance(most.group, _Place) else None,
             recorder=_place_of(most.group).recorder,
-            behind=tuple(sorted({delay.rank for delay in delays if delay.how is Delay.BEHIND})),
+            behind=tuple(sorted({delay.rank for delay in delays if delay.how in (Delay.BEHIND, Delay.QUEUED)})),
         )
     unheard = frozenset(chains.unheard)
     if late := unheard & dumb or unheard & gone or unheard - excused:
@@ -285,13 +285,19 @@ def _chains(
     messages: dict[int, set[tuple[_Place, int, int]]] = {}
     heard = frozenset(rank for rank, pulse in live.items() if pulse.groups is not None)
     for rank, pulse in live.items():
+        # What the rank issued later, in another group, is queued on the device behind what is not over.
+        oldest = min((c.open_since_ns for c in pulse.groups or () if c.open_since_ns is not None), default=None)
         for c in pulse.groups or ():
             ranks = c.ranks or pulse.group_ranks.get(c.name)
             if not _comparable(c, ranks):
                 continue
             place = _place(c, ranks)
             is_open = c.enqueued > c.completed
-            groups.setdefault(place, {})[rank] = Standing(c.enqueued, c.completed + 1 if is_open else None)
+            groups.setdefault(place, {})[rank] = Standing(
+                c.enqueued,
+                c.completed + 1 if is_open else None,
+                first=oldest is None or c.open_since_ns is None or c.open_since_ns <= oldest,
+            )
             members.setdefault(place, ranks or everybody)
             messages.setdefault(rank, set()).update((place, *message) for message in c.messages)
     for pair, at in messages_as_groups(messages, heard).items():

@@ -41,7 +41,8 @@ def find(case: Case) -> Iterator[CauseFinding]:
         else "the job stands still"
     )
     if still.behind:
-        saw = f"{what} is over on other ranks and not on {named_ranks(still.behind)}, by {recorder}; {waiting}"
+        saw = f"other devices wait in {what} or are past it, and that of {named_ranks(still.behind)} is not as far, by {recorder}"
+        saw += f"; {waiting}"
         yield _finding(case, still.behind, saw, Confidence.LIKELY)
         return
     begun = {rank: counters.started for rank, counters in open_counters(case).items()}
