@@ -24,21 +24,25 @@ STAMPS := $(VENV)/.paceline
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 PYTEST := $(BIN)/python -m pytest
 SEVERAL := -n $(WORKERS) --dist loadfile
+# Each of these has a suite of its own below.
+ELSEWHERE := gallery or exchange or engine or resume or browser or tensorflow
 HAS_TORCH := -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test fast fuzz exchange engines web-ci faults-ci faults exits resume-ci resume tensorflow tensorflow-all pythons wide wild accuracy pictures gpu docs site lint fix frameworks wheel clean
+.PHONY: help install demo test test-slow test-all fast fuzz exchange engines web-ci faults-ci faults exits resume-ci resume tensorflow tensorflow-all pythons wide wild accuracy pictures nightly gpu docs site lint fix frameworks wheel clean
 
 help:
 	@echo "make demo        install into $(VENV), train digits on 2 ranks, show where the time went"
-	@echo "make test        install into $(VENV), run the suite: fast tests, then those that start processes"
+	@echo "make test        install into $(VENV), run the suite: fast tests, then of each behaviour one that starts processes; at most 12 minutes"
+	@echo "make test-slow   the variants of the latter"
+	@echo "make test-all    both, and every suite below that .ci/run runs; an hour"
 	@echo "make fast        only the fast tests"
 	@echo "make exchange    gradient exchange on real ranks: conformance, strategies, seven faults over it; 8 minutes"
 	@echo "make engines     one job on this machine, over SSH, on Ray, Slurm and the SageMaker path, and each of them broken; at most 15 minutes"
-	@echo "make faults-ci   every fault of examples/broken once, for real, and some on torch 2.8.0 where make torch-2.8.0 was; at most 16 minutes"
+	@echo "make faults-ci   every fault of examples/broken once, for real, and six with NCCL where make torch-2.15.0 was; at most 16 minutes"
 	@echo "make faults      the same, several times, on every torch that is installed and beside torchrun; hours, can be stopped; writes docs/faults.md"
-	@echo "make torch-2.8.0 that torch in an environment of its own below ~/.cache/paceline-torch (PACELINE_TORCHES), 2 GB; faults-ci uses it where it is"
+	@echo "make torch-2.15.0  that torch in an environment of its own below ~/.cache/paceline-torch (PACELINE_TORCHES), 2 GB; faults-ci uses it where it is"
 	@echo "make pythons     what starts processes, each fault once and a hundred kills on Python 3.12, 3.13 and 3.14 (PYTHONS), installed for it; hours"
 	@echo "make web-ci      the page of a run in Debian's Chromium: what it draws, accessibility, no request, hostile words; at most 6 minutes"
 	@echo "make exits       ten ways to leave, 200 times, idle and loaded, asked all the while; an hour, can be stopped and continued"
@@ -47,6 +51,7 @@ help:
 	@echo "make tensorflow  TensorFlow and JAX into an environment below ~/.cache/paceline-tensorflow (PACELINE_TENSORFLOWS), 1.9 GB; its jobs: start, failures, end; 3 minutes"
 	@echo "make tensorflow-all  TensorFlow on every engine, 20 jobs of 20, AWS's script with CHECKOUTS=DIR; an hour, can be stopped and continued; writes docs/tensorflow_all.md"
 	@echo "make wide        variants of what the suites above show, which they leave out; an hour; before a release"
+	@echo "make nightly     what others' releases may change: how long pip looks for each extra, by two pips"
 	@echo "make fuzz        bytes that nobody meant, at every door through which a stranger's come in; ten minutes (FUZZ_ARGS=--seconds=60)"
 	@echo "make gpu         what only a GPU can show, in pieces of at most eight minutes, without network; can be stopped and continued; then GPU_ARGS=--page"
 	@echo "make wild        public training scripts under torchrun and paceline, then broken: CHECKOUTS=DIR; hours; writes docs/wild.md"
@@ -66,7 +71,13 @@ demo: $(STAMPS)/dev
 	@echo; echo "next:  . $(BIN)/activate    then    paceline top --once"
 
 test: $(STAMPS)/dev $(STAMPS)/frameworks
-	$(PYTEST) $(SEVERAL) -m "not gallery and not exchange and not engine and not resume and not browser and not tensorflow" $(PYTEST_ARGS)
+	$(PYTEST) $(SEVERAL) -m "not slow and not ($(ELSEWHERE))" $(PYTEST_ARGS)
+
+test-slow: $(STAMPS)/dev $(STAMPS)/frameworks
+	$(PYTEST) $(SEVERAL) -m "slow and not ($(ELSEWHERE))" --durations=10 $(PYTEST_ARGS)
+
+# Of the other Debian packages and extras, .ci/run installs what these need; what is missing is skipped with its name.
+test-all: test test-slow exchange engines web-ci tensorflow resume-ci faults-ci
 
 # One after the other: beside another job, a job rightly has a noisy neighbour as well.
 faults-ci: $(STAMPS)/dev
@@ -140,6 +151,10 @@ gpu: | $(BIN)/python
 	@$(PIP) install --no-index --find-links $(WHEELS) hatchling editables
 	@$(PIP) install --no-index --find-links $(WHEELS) --no-build-isolation -e ".[dev]"
 	$(BIN)/python bench/gpu.py $(GPU_ARGS)
+
+# Nothing of ours has to change for these to fail, so a change does not wait for them.
+nightly: | $(BIN)/python
+	$(BIN)/python bench/extras.py
 
 accuracy: $(STAMPS)/dev
 	$(BIN)/python bench/accuracy.py

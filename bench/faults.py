@@ -2,12 +2,14 @@
 
     .venv/bin/python bench/faults.py                       everything, on every torch that is there: hours; stop and start it
     .venv/bin/python bench/faults.py --torch 2.8.0         on that torch alone; `make torch-2.8.0` installs it
+    .venv/bin/python bench/faults.py --nccl                with NCCL alone, on 2.13 and 2.15, through a library that stands in for the GPU
     .venv/bin/python bench/faults.py --only N --repeat 1   the faults whose code or script begins with N, once each
     .venv/bin/python bench/faults.py --report-only         only the page, from what is there
 
 Each outcome is one line of ~/.cache/paceline-faults/KEY-TORCH.jsonl (PACELINE_FAULTS names another folder). KEY is a hash of src and
 examples/broken: what is there already is not run again, whatever else a commit changes. The job's directory is kept beside it where the
 answer was wrong. Root is needed for the faults of hosts, networks and limits; without it they are left out and listed.
+With NCCL every fault is tried but those in NOT_ON_NCCL (tests/faults/catalogue.py), and its outcomes are a column of their own.
 `--only healthy` watches healthy jobs alone. torchrun is tried on this environment's own torch.
 """
 
@@ -27,7 +29,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPOSITORY / folder) for folder in ("src", "tests/faults", "tests/torches")]
 
 from baseline import GROUP_TIMEOUT_SECONDS, can_be_compared, first_trial, observe_torchrun  # noqa: E402
-from catalogue import ONE_HOST, Fault, Trial, faults, variants  # noqa: E402
+from build_fake_gpu import reason_to_skip  # noqa: E402
+from catalogue import NCCL_TORCHES, NOT_ON_NCCL, ONE_HOST, Fault, Trial, faults, on_nccl, variants  # noqa: E402
 from harness import observe  # noqa: E402
 from install_torch import installed  # noqa: E402
 from report import report  # noqa: E402
@@ -38,15 +41,22 @@ HEALTHY_PIECE_SECONDS = 300.0
 NEVER = 10**9
 HEALTHY_TRIALS = (*ONE_HOST[:1], Trial(world_size=4, hosts=2), Trial(world_size=3, hosts=3))
 OWN = version("torch").partition("+")[0]
+NCCL = "nccl"
 
 
 @dataclass(frozen=True)
 class Tried:
-    """One torch, and how often each fault is tried on it. `is_own`: it is this environment's."""
+    """One torch, and how often each fault is tried on it. `is_own`: it is this environment's. `nccl`: with NCCL, else with gloo."""
 
     version: str
     repeat: int
     is_own: bool
+    nccl: bool = False
+
+    @property
+    def column(self) -> str:
+        """Its name in the page and among the results."""
+        return f"{self.version} {NCCL}" if self.nccl else self.version
 
 
 def main() -> int:
@@ -57,6 +67,7 @@ def main() -> int:
     parser.add_argument(
         "--torch", action="append", metavar="VERSION", help="may be repeated (default: this one and all installed)"
     )
+    parser.add_argument("--nccl", action="store_true", help="with NCCL alone")
     parser.add_argument(
         "--repeat", type=int, help="trials per fault (default 3 on this torch and the newest, 1 on the others)"
     )
@@ -72,18 +83,19 @@ def main() -> int:
     if unknown := sorted(set(args.torch or ()) - {OWN, *installed()}):
         parser.error(f"torch {unknown[0]} is not installed: make torch-{unknown[0]}")
     if not args.report_only:
-        for tried in torches(args.torch, args.repeat):
-            results = results_of(key, tried.version)
+        for tried in torches(args.torch, args.repeat, args.nccl):
+            results = results_of(key, tried.column)
             try:
                 for outcome in trials([row for row in faults() if chosen(row, args.only)], tried, results, args):
                     results.append(outcome)
-                    print(tried.version, line(outcome), flush=True)
+                    print(tried.column, line(outcome), flush=True)
             except KeyboardInterrupt:
                 print(f"stopped; go on with the same command ({results.path})", file=sys.stderr)
                 return 130
     page = report(
         by_torch(key),
         {row.name: row.what for row in faults()},
+        NOT_ON_NCCL,
         own=OWN,
         commit=commit_of(REPOSITORY),
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -94,17 +106,29 @@ def main() -> int:
     return 0
 
 
-def torches(asked: Sequence[str] | None, repeat: int | None) -> list[Tried]:
-    """Which versions are tried, this environment's first, then the newest."""
+def torches(asked: Sequence[str] | None, repeat: int | None, nccl: bool) -> list[Tried]:
+    """Which versions are tried: this environment's first, then the newest; at last with NCCL, where that is asked for alone or can be."""
     others = sorted({*(asked or installed())} - {OWN}, key=in_order, reverse=True)
     versions = [OWN] * (asked is None or OWN in asked) + others
     newest = max([OWN, *installed()], key=in_order)
-    return [Tried(name, repeat or (3 if name in (OWN, newest) else 1), name == OWN) for name in versions]
+    with_gloo = [Tried(name, repeat or (3 if name in (OWN, newest) else 1), name == OWN) for name in versions]
+    return with_gloo * (not nccl) + [
+        Tried(name, repeat or 1, is_own=False, nccl=True)
+        for name in NCCL_TORCHES
+        if (asked is None or name in asked) and has_nccl(name)
+    ]
+
+
+def has_nccl(torch: str) -> bool:
+    """Whether NCCL can be tried on this torch; says so where not."""
+    if reason := reason_to_skip(torch):
+        print(f"NCCL on torch {torch}: left out, {reason}", file=sys.stderr)
+    return not reason
 
 
 def trials(rows: list[Fault], tried: Tried, results: Results, args: argparse.Namespace) -> Iterator[Outcome]:
     """Every trial that has not been made yet: faults and decoys round by round, torchrun, then healthy minutes."""
-    rows = [on(tried, row) for row in rows]
+    rows = [*on_nccl(tried.version, rows)] if tried.nccl else [on(tried, row) for row in rows]
     for fault, number in variants(rows, tried.repeat):
         kind = "decoy" if fault.is_decoy else "fault"
         if results.has(kind, fault.name, number) or not possible(fault):
@@ -139,7 +163,8 @@ def healthy(tried: Tried, results: Results, minutes: float) -> Iterator[Outcome]
             seconds = min(left, HEALTHY_PIECE_SECONDS)
             fault = Fault(name="healthy", code="", what="", script=script, budget_seconds=seconds, options=options)
             with tempfile.TemporaryDirectory(prefix="paceline-fault-") as folder:
-                outcome = observe(on(tried, fault), trial, Path(folder) / "job", number=number, kind="healthy")
+                (job,) = on_nccl(tried.version, [fault]) if tried.nccl else [on(tried, fault)]
+                outcome = observe(job, trial, Path(folder) / "job", number=number, kind="healthy")
                 if missed(outcome):
                     results.keep(Path(folder) / "job", outcome)
                 yield outcome

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,7 @@ for step in range(200):
     optimizer.zero_grad()
     loss.item()
 """
+SITUATIONS = ("healthy", "kernel_before", "coalesced")
 _TOO_MUCH = """
 import torch
 held = [torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(100_000)]
@@ -184,8 +185,36 @@ def tests() -> dict[str, Any]:
     return {"exit_code": done.returncode, "last_line": lines[-1], "failures": failures[:40]}
 
 
+def recorders() -> dict[str, Any]:
+    """One NCCL rank in three situations, with torch's timing of collectives and without: what each recorder answers, and how soon.
+
+    What timing costs: microseconds of a small all_reduce without and with it, in turn.
+    """
+    script = [sys.executable, str(HERE / "gpu_nccl.py")]
+    without, timed = ({**os.environ, "TORCH_NCCL_ENABLE_TIMING": value} for value in "01")
+    # One after the other, because they share the address of NCCL's own service.
+    answers = [
+        json.loads(_output([*script, name], environment=environment))
+        for name in SITUATIONS
+        for environment in (without, timed)
+    ]
+    rounds = [
+        {
+            name: json.loads(_output([*script, "timing"], environment=environment))["us_of_a_call"]
+            for name, environment in pair
+        }
+        for pair in 3 * ([("without", without), ("timed", timed)], [("timed", timed), ("without", without)])
+    ]
+    return {
+        "answers": answers,
+        "rounds": rounds,
+        "median_ratio": statistics.median(one["timed"] / one["without"] for one in rounds),
+    }
+
+
 PIECES: dict[str, Callable[[], dict[str, Any]]] = {
-    piece.__name__: piece for piece in (telemetry, nccl, shared, faults, stuck, tests, resume, overhead, memory)
+    piece.__name__: piece
+    for piece in (telemetry, nccl, recorders, shared, faults, stuck, tests, resume, overhead, memory)
 }
 
 
@@ -229,9 +258,11 @@ class _Project:
         return _output([sys.executable, "-m", "paceline", *argv], cwd=self._path, fails=fails)
 
 
-def _output(command: list[str], cwd: Path | None = None, fails: bool = False) -> str:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), str(HERE)])}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+def _output(
+    command: list[str], cwd: Path | None = None, fails: bool = False, environment: Mapping[str, str] = os.environ
+) -> str:
+    own = {**environment, "PYTHONPATH": os.pathsep.join([str(SOURCE), str(HERE)])}
+    done = subprocess.run(command, cwd=cwd, env=own, capture_output=True, text=True, check=False)
     if (done.returncode != 0) != fails:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     return done.stdout

@@ -55,17 +55,28 @@ def pytest_configure() -> None:
         os.environ.pop(name, None)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Fast tests first, then those that start processes; a gpu test without a GPU is shown as skipped, never left out."""
     wide = [] if config.getoption("--wide") else [item for item in items if item.get_closest_marker("wide")]
     if wide:
         config.hook.pytest_deselected(items=wide)
         items[:] = [item for item in items if not item.get_closest_marker("wide")]
+    _mark_all_but_first(items)
     items.sort(key=lambda item: any(item.get_closest_marker(name) for name in SLOW_MARKERS))
     wants_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if wants_gpu and not _has_gpu():
         for item in wants_gpu:
             item.add_marker(pytest.mark.skip(reason="no GPU that NVML knows of"))
+
+
+def _mark_all_but_first(items: list[pytest.Item]) -> None:
+    """What `slow_but_first` asks for, before `-m` chooses. A test that is wide is nobody's first: it is there with `--wide` only."""
+    firsts: dict[str, pytest.Item] = {}
+    for item in items:
+        if item.get_closest_marker("slow_but_first") and not item.get_closest_marker("wide"):
+            if firsts.setdefault(item.nodeid.partition("[")[0], item) is not item:
+                item.add_marker("slow")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

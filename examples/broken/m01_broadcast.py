@@ -11,7 +11,7 @@ args = arguments(__doc__)
 with Training(args) as training:
     for step in training.steps():
         training.step()
-        loss = torch.ones(4)
+        loss = torch.ones(4, device=training.device)
         if training.breaks(step):
             dist.broadcast(loss, src=0)
         else:

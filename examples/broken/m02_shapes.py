@@ -11,5 +11,5 @@ args = arguments(__doc__)
 with Training(args) as training:
     for step in training.steps():
         training.step()
-        metrics = torch.ones(8 if training.breaks(step) else 4)
+        metrics = torch.ones(8 if training.breaks(step) else 4, device=training.device)
         dist.all_reduce(metrics)

@@ -11,5 +11,6 @@ args = arguments(__doc__)
 with Training(args) as training:
     for step in training.steps():
         training.step()
-        correct = torch.ones(4, dtype=torch.int32 if training.breaks(step) else torch.float32)
+        kind = torch.int32 if training.breaks(step) else torch.float32
+        correct = torch.ones(4, dtype=kind, device=training.device)
         dist.all_reduce(correct)

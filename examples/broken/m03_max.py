@@ -11,5 +11,5 @@ args = arguments(__doc__)
 with Training(args) as training:
     for step in training.steps():
         training.step()
-        loss = torch.tensor([1.0 + training.rank])
+        loss = torch.tensor([1.0 + training.rank], device=training.device)
         dist.all_reduce(loss, op=dist.ReduceOp.MAX if training.breaks(step) else dist.ReduceOp.SUM)

@@ -9,11 +9,11 @@ from training import Training, arguments
 
 
 def reduce_loss() -> None:
-    dist.all_reduce(torch.tensor([2.0]))
+    dist.all_reduce(torch.tensor([2.0], device=training.device))
 
 
 def reduce_accuracy() -> None:
-    dist.all_reduce(torch.tensor([0.5]))
+    dist.all_reduce(torch.tensor([0.5], device=training.device))
 
 
 args = arguments(__doc__)

@@ -12,4 +12,4 @@ with Training(args) as training:
     for step in training.steps():
         training.step()
         if training.breaks(step):
-            dist.all_reduce(torch.ones(1))
+            dist.all_reduce(torch.ones(1, device=training.device))

@@ -13,5 +13,5 @@ with Training(args) as training:
     for step in training.steps():
         training.step()
         if training.breaks(step):
-            dist.all_reduce(torch.ones(1), group=metrics)
-        dist.all_reduce(torch.ones(1, dtype=torch.float64), group=metrics)
+            dist.all_reduce(torch.ones(1, device=training.device), group=metrics)
+        dist.all_reduce(torch.ones(1, dtype=torch.float64, device=training.device), group=metrics)

@@ -9,7 +9,7 @@ from training import CLASSES, Training, arguments
 
 args = arguments(__doc__)
 with Training(args, find_unused_parameters=True) as training:
-    training.model.module[-1] = nn.Linear(args.width, CLASSES)
+    training.model.module[-1] = nn.Linear(args.width, CLASSES, device=training.device)
     training.optimizer = torch.optim.SGD(training.model.parameters(), lr=0.01)
     for _ in training.steps():
         training.step()

@@ -13,4 +13,4 @@ with Training(args) as training:
     for step in training.steps():
         training.step()
         for group in reversed(groups) if training.breaks(step) else groups:
-            dist.all_reduce(torch.ones(1), group=group)
+            dist.all_reduce(torch.ones(1, device=training.device), group=group)

@@ -13,6 +13,6 @@ with Training(args) as training:
     for step in training.steps():
         training.step()
         if training.rank == neighbour or training.breaks(step):
-            dist.recv(torch.empty(4), src=neighbour if training.is_broken else args.rank)
+            dist.recv(torch.empty(4, device=training.device), src=neighbour if training.is_broken else args.rank)
         elif training.is_broken:
-            dist.send(torch.ones(4), dst=neighbour)
+            dist.send(torch.ones(4, device=training.device), dst=neighbour)

@@ -1,4 +1,6 @@
-"""The healthy training that every script of this folder breaks in one place: DDP on a small network, CPU, made-up data, gloo unless told.
+"""The healthy training that every script of this folder breaks in one place: DDP on a small network, made-up data, on the CPU with gloo.
+
+`--backend nccl` trains on GPUs instead.
 
     args = arguments(__doc__, seconds=3600)        # every script takes the same options; more as NAME=DEFAULT
     with Training(args) as training:
@@ -28,6 +30,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 RANK = int(os.environ.get("RANK", "0"))
 WORLD_SIZE = int(os.environ.get("WORLD_SIZE", "1"))
+LOCAL_RANK = int(os.environ.get("LOCAL_RANK", "0"))
 FEATURES, CLASSES, BATCH = 32, 8, 16
 
 
@@ -41,7 +44,7 @@ def arguments(description: str | None, **more: Any) -> argparse.Namespace:
     parser.add_argument(
         "--timeout-seconds", type=int, default=1800, help="the process group's timeout (default torch's, 1800)"
     )
-    parser.add_argument("--backend", default="gloo", help="the process group's backend (default gloo)")
+    parser.add_argument("--backend", default="gloo", help="the process group's backend (default gloo; nccl: on GPUs)")
     parser.add_argument(
         "--width", type=int, default=64, help="of the network's layers, where the script does not set it (default 64)"
     )
@@ -71,15 +74,20 @@ def broken() -> None:
 
 
 class Training:
-    """A process group, a DDP model and its optimizer. `model` builds the network, `ddp` goes to DistributedDataParallel."""
+    """A process group, a DDP model and its optimizer on `device`. `model` builds the network, `ddp` goes to DistributedDataParallel."""
 
     def __init__(self, args: argparse.Namespace, model: Callable[[], nn.Module] | None = None, **ddp: Any) -> None:
         torch.set_num_threads(1)
         self.args = args
+        self.device = torch.device("cpu")
+        if args.backend.startswith("nccl"):
+            self.device = torch.device("cuda", LOCAL_RANK)
+            torch.cuda.set_device(self.device)
         if not dist.is_initialized():
             dist.init_process_group(args.backend, timeout=timedelta(seconds=args.timeout_seconds))
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
-        self.model = DistributedDataParallel(model() if model is not None else network(args.width), **ddp)
+        alone = model() if model is not None else network(args.width)
+        self.model = DistributedDataParallel(alone.to(self.device), **ddp)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
         self.generator = torch.Generator().manual_seed(self.rank)
         self.updates = 0
@@ -107,13 +115,14 @@ class Training:
     def batch(self) -> tuple[Tensor, Tensor]:
         """The next batch of this rank."""
         inputs = torch.randn(BATCH, FEATURES, generator=self.generator)
-        return inputs, torch.randint(CLASSES, (BATCH,), generator=self.generator)
+        labels = torch.randint(CLASSES, (BATCH,), generator=self.generator)
+        return inputs.to(self.device), labels.to(self.device)
 
     def loss(self, batch: tuple[Tensor, Tensor] | None = None) -> Tensor:
         """The forward pass and the loss, after the pause that makes a step as long as it should be."""
         # As long in each step, whenever the one before ended: a rank that made up for lost time would hide who waits for whom.
         time.sleep(self.args.step_ms / 1000)
-        inputs, labels = batch if batch is not None else self.batch()
+        inputs, labels = (part.to(self.device) for part in (batch if batch is not None else self.batch()))
         return nn.functional.cross_entropy(self.model(inputs), labels)
 
     def backward(self, loss: Tensor) -> None:

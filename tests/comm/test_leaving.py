@@ -21,6 +21,7 @@ def test_exchanges_that_nobody_waited_for_are_finished_by_destroy_process_group(
         assert json.loads(rank.left.read_text()) == []
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(("how", "code"), [("just_ends", 0), ("exits", 3), ("one_asks_for_more", 0)])
 def test_a_script_that_destroys_nothing_ends_as_it_says(how, code, tmp_path, user_environment):
     leave(how, code, tmp_path, user_environment)

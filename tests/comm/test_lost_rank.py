@@ -19,6 +19,7 @@ def lose(hosts, how, ending, tmp_path, environment):
     return left, lost["at"]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("hosts", "how", "seen"),
     [

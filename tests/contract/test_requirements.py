@@ -71,6 +71,7 @@ def test_the_line_that_names_the_error_stays_above_them():
     assert last_lines(text).splitlines() == ["error: externally-managed-environment", *["hint"] * 8]
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_agents_of_one_machine_install_once_and_wait_for_each_other(tmp_path):
     wheel(tmp_path, "pacelinetestwheel")
@@ -94,6 +95,7 @@ def test_agents_of_one_machine_install_once_and_wait_for_each_other(tmp_path):
     assert sorted(installed_now) == [False, False, True]
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_the_end_of_what_pip_said_is_in_the_error(tmp_path):
     file = tmp_path / "requirements.txt"

@@ -71,9 +71,11 @@ def test_sends_that_gloo_counts_with_its_collectives_are_taken_out(counted, coll
     assert (group.enqueued, group.completed) == collectives
 
 
-def test_other_backends_count_their_collectives_alone():
-    (group,) = parse_trace(answer(entry(1, "nccl:all_reduce", op_id=3))).groups
-    assert (group.enqueued, group.completed) == (9, 8)
+def test_nccl_counts_its_collectives_alone_and_its_entries_tell_more_than_its_counters():
+    (group,) = parse_trace(answer(entry(1, "nccl:all_reduce", op_id=3)), "nccl").groups
+    assert (group.recorder, group.enqueued, group.completed) == ("nccl", 1, 1)
+    (pending,) = parse_trace(answer(entry(9, "nccl:all_reduce", op_id=9, retired=False)), "nccl").groups
+    assert (pending.enqueued, pending.completed, pending.operation, pending.numel) == (9, 8, "all_reduce", 20)
 
 
 def test_of_two_groups_of_one_name_the_newer_is_meant():
@@ -85,7 +87,7 @@ def test_of_two_groups_of_one_name_the_newer_is_meant():
 
 def test_the_configuration_of_nccl_names_the_ranks():
     configuration = {"0": {"desc": "default_pg", "name": "0", "ranks": "[0, 1]"}}
-    trace = parse_trace(answer(entry(1, "nccl:_all_gather_base"), pg_config=configuration))
+    trace = parse_trace(answer(entry(1, "nccl:_all_gather_base"), pg_config=configuration), "nccl")
     assert trace.groups[0].ranks == (0, 1) and trace.entries[0].operation == "all_gather_base"
 
 

@@ -110,6 +110,7 @@ def test_hosts_talk_until_the_link_is_cut_and_again_when_it_is_mended(two_hosts)
             client.stdin.close()
 
 
+@pytest.mark.slow
 def test_two_sets_of_hosts_do_not_see_each_other(two_hosts):
     with Hosts(1) as other:
         assert other.address(0) == two_hosts.address(0)
@@ -177,6 +178,7 @@ def test_the_hosts_of_a_killed_creator_end_without_anyone_sweeping(killed_creato
     assert ended(lambda: keepers_of(creator) == [] and is_gone(sleeper) and groups_of(creator) == [])
 
 
+@pytest.mark.slow
 def test_who_clears_up_after_others_has_time_for_it(emulation, tmp_path):
     cleared = tmp_path / "cleared"
     with Hosts(1, last_words="clears-up-behind-others") as hosts:
@@ -189,6 +191,7 @@ def test_who_clears_up_after_others_has_time_for_it(emulation, tmp_path):
     assert cleared.exists()
 
 
+@pytest.mark.slow
 def test_who_is_just_entering_when_the_hosts_end_does_not_stay(emulation):
     late = []
     for _ in range(5):

@@ -78,6 +78,7 @@ def test_one_process_too_many_is_refused(limited):
         assert "Resource temporarily unavailable" in run_below(group, "import os; os.fork()").stderr
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_who_is_still_in_the_group_at_its_end_goes_on_without_the_limit(limited):
     with cpu_limit(0.5) as group:

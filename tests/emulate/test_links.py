@@ -23,12 +23,14 @@ def test_the_bucket_of_a_slow_link_still_holds_one_large_frame():
 class TestMeasured:
     pytestmark = process
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("rate_mbit", [50.0, 200.0])
     def test_a_rate_holds_in_both_directions_within_a_fifth(self, two_hosts, rate_mbit):
         two_hosts.shape(1, rate_mbit=rate_mbit)
         for source, target in ((0, 1), (1, 0)):
             assert throughput_mbit(two_hosts, source, target, seconds=1.0) == pytest.approx(rate_mbit, rel=0.2)
 
+    @pytest.mark.slow
     def test_a_delay_is_added_in_each_direction_and_can_be_taken_away(self, two_hosts):
         assert round_trip_ms(two_hosts, 0, 1) < 2
         two_hosts.shape(1, delay_ms=10)
@@ -43,17 +45,20 @@ class TestMeasured:
         assert throughput_mbit(two_hosts, 1, 0, seconds=1.0) == pytest.approx(200, rel=0.2)
         assert round_trip_ms(two_hosts, 1, 0) == pytest.approx(20, rel=0.2, abs=1)
 
+    @pytest.mark.slow
     def test_a_rate_can_be_taken_away(self, two_hosts):
         two_hosts.shape(0, rate_mbit=20)
         two_hosts.shape(0, rate_mbit=0)
         assert throughput_mbit(two_hosts, 0, 1, seconds=0.5) > 200
 
+    @pytest.mark.slow
     def test_a_delayed_link_can_be_cut_and_mended(self, two_hosts):
         two_hosts.shape(1, delay_ms=2)
         two_hosts.cut(1)
         two_hosts.mend(1)
         assert round_trip_ms(two_hosts, 0, 1) == pytest.approx(4, rel=0.2, abs=1)
 
+    @pytest.mark.slow
     def test_a_delay_between_zones_is_between_zones_alone(self, emulation):
         with Hosts(4, Network(zone_count=2, zone_delay_ms=10)) as hosts:
             for inside in ((0, 1), (3, 2)):
@@ -61,6 +66,7 @@ class TestMeasured:
             for across in ((0, 2), (3, 1)):
                 assert round_trip_ms(hosts, *across) == pytest.approx(20, rel=0.1)
 
+    @pytest.mark.slow
     def test_the_asked_share_of_frames_is_lost(self, two_hosts):
         # So that the hosts know each other's hardware address, and the question for it is not what is lost.
         assert round_trip_ms(two_hosts, 0, 1) < 2

@@ -28,7 +28,7 @@ CREDENTIALS = {
 
 def s3_is_here() -> str | None:
     """Why there can be no S3 server here, None where there can."""
-    missing = [name for name in ("moto", "flask", "boto3", "s3fs") if find_spec(name) is None]
+    missing = [name for name in ("moto", "flask", "boto3") if find_spec(name) is None]
     return f"not installed: {', '.join(missing)}" if missing else None
 
 

@@ -19,6 +19,7 @@ def left(way, directory, user_environment, repository):
     return leave(way, directory, user_environment | {"PYTHONPATH": str(repository / "src")})
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize(
     "way", all_but([way for way in WAYS_OUT if way.script in KEPT], WAYS_OUT), ids=lambda way: way.script

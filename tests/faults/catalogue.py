@@ -51,7 +51,8 @@ class Fault:
     makes hosts and starts `paceline run` in each. `expected`: codes that count as right. `names_nobody`: no rank is to blame, so
     none is compared. `fixed_rank`: only this rank can be the broken one. `budget_seconds`: from the injection to the last moment at which
     it may be judged. `said_by`: what torchrun's output must hold for its cause to count as told; None: it never tells. `torch`: another
-    version than the running interpreter's, installed by `make torch-VERSION`. `to_its_end`: the job is not ended once it is judged.
+    version than the running interpreter's, installed by `make torch-VERSION`. `nccl`: on NCCL and GPUs, for which a library stands in (see
+    build_fake_gpu.py); then `torch` is a CUDA build. `to_its_end`: the job is not ended once it is judged.
     Of a decoy `expected` are the codes that are true of it.
     """
 
@@ -72,6 +73,7 @@ class Fault:
     said_by: str | None = None
     why_not_here: str = ""
     torch: str = ""
+    nccl: bool = False
     to_its_end: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -206,6 +208,63 @@ def on_an_old_torch(rows: Iterable[Fault] | None = None) -> tuple[Fault, ...]:
         replace(row, name=f"{row.name}_on_torch_{OLD_TORCH}", torch=OLD_TORCH)
         for row in (faults() if rows is None else rows)
         if row.is_decoy or row.name in ON_AN_OLD_TORCH
+    )
+
+
+# With NCCL, through the library that stands in for it and for a GPU, every fault is tried but these.
+_A_KERNEL_COMPUTES = "a kernel computes the value by which rank 1 goes another way, and the stand-in computes nothing"
+_TIME_OF_A_NETWORK = (
+    "its evidence is how long NCCL's own transfers take on a network, and the stand-in transfers nothing"
+)
+NOT_ON_NCCL = {
+    "m07_skipped_step": _A_KERNEL_COMPUTES,
+    "m11_own_decision": _A_KERNEL_COMPUTES,
+    "m12_alone": "NCCL cannot have it: the script makes no process group",
+    "r05_interface": "NCCL cannot have it: the variable is gloo's",
+    "s07_bandwidth": _TIME_OF_A_NETWORK,
+    "s08_latency": _TIME_OF_A_NETWORK,
+    "s11_hot_spot": _TIME_OF_A_NETWORK,
+    "decoy_compile": "it compiles kernels for a GPU",
+}
+NCCL_TORCHES = ("2.13.0", "2.15.0")
+
+
+def on_nccl(torch: str, rows: Iterable[Fault] | None = None) -> tuple[Fault, ...]:
+    """Every fault and decoy that is tried with NCCL, on a CUDA build of this torch."""
+    return tuple(
+        replace(row, torch=torch, nccl=True, arguments=(*row.arguments, "--backend", "nccl"))
+        for row in (faults() if rows is None else rows)
+        if row.name not in NOT_ON_NCCL
+    )
+
+
+# A rank that does not come, a process that stands still, calls that differ, groups and messages that wait for each other, a time-out.
+LIVE_ON_NCCL = (
+    "n01_asleep",
+    "n02_stopped",
+    "m01_broadcast",
+    "m16_crossed_groups",
+    "m17_both_receive",
+    "c13_outlasted",
+)
+
+
+def live_on_nccl(rows: Iterable[Fault] | None = None) -> tuple[Fault, ...]:
+    """Six faults with NCCL on the newest torch that is tried with it."""
+    by_name = {row.name: row for row in on_nccl(NCCL_TORCHES[-1], rows)}
+    return tuple(replace(by_name[name], name=f"{name}_on_nccl") for name in LIVE_ON_NCCL)
+
+
+def hung_on_nccl(rows: Iterable[Fault] | None = None) -> Fault:
+    """No fault of a script: collective number 60 never ends on the device, though every rank is in it. Nobody is to blame."""
+    (healthy,) = (row for row in on_nccl(NCCL_TORCHES[-1], rows) if row.name == "n01_asleep")
+    return replace(
+        healthy,
+        name="hung_on_nccl",
+        options={"--steps": "100000", "--at-step": "100000"},
+        environment={"FAKE_NCCL_HANGS_FROM": "59"},
+        to_its_end=True,
+        budget_seconds=0.0,
     )
 
 

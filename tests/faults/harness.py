@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from build_fake_gpu import nccl_environment
 from catalogue import Fault, Trial
 from install_torch import python_of
 from scoring import Answer, Outcome, is_judgement, score
@@ -82,7 +83,7 @@ def observe(fault: Fault, trial: Trial, directory: Path, *, number: int = 0, kin
     """One trial of one fault, from its start until nothing of it is left. A decoy runs to its end or to its budget."""
     directory.mkdir(parents=True, exist_ok=True)
     python = interpreter(fault)
-    job = start(command(fault, trial, python), directory, fault.environment, python)
+    job = start(command(fault, trial, python), directory, environment_of(fault), python)
     problem, answer = "", None
     try:
         problem = _watch(job, fault)
@@ -122,6 +123,14 @@ def interpreter(fault: Fault) -> Path:
     if (python := python_of(fault.torch)) is None:
         raise LookupError(f"torch {fault.torch} is not installed: make torch-{fault.torch}")
     return python
+
+
+def environment_of(fault: Fault) -> dict[str, str]:
+    """What a fault's job finds in its environment, beside a person's.
+
+    Raises:  LookupError: it is for NCCL, and nothing can stand in for that here
+    """
+    return {**fault.environment, **(nccl_environment(fault.torch) if fault.nccl else {})}
 
 
 def command(fault: Fault, trial: Trial, python: Path) -> list[str]:

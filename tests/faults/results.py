@@ -40,9 +40,11 @@ def results_of(key: str, torch: str) -> "Results":
 
 
 def by_torch(key: str) -> dict[str, list[Outcome]]:
-    """Every outcome of one key that is there, by the version of torch, the oldest first."""
+    """Every outcome of one key that is there, by the version of torch, the oldest first; of one version, gloo's before NCCL's."""
     files = {path.stem.removeprefix(f"{key}-"): path for path in folder().glob(f"{key}-*.jsonl")}
-    return {version: Results(files[version]).all() for version in sorted(files, key=in_order)}
+    return {
+        version: Results(files[version]).all() for version in sorted(files, key=lambda text: (in_order(text), text))
+    }
 
 
 def in_order(version: str) -> tuple[int, ...]:

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
-from catalogue import OLD_TORCH, Fault, faults, on_an_old_torch, over_our_exchange, with_resume
-from harness import interpreter, observe
+from catalogue import Fault, faults, hung_on_nccl, live_on_nccl, on_an_old_torch, over_our_exchange, with_resume
+from harness import environment_of, interpreter, observe
+from patience import patient
 from scoring import Outcome
 from variants import all_but
 
@@ -19,24 +20,19 @@ pytestmark = [pytest.mark.fault, pytest.mark.gallery, pytest.mark.timeout(240)]
 
 ROWS = faults()
 ON_OLD_TORCH = on_an_old_torch(ROWS)
-# What other rows show as well: where torch has no part in it (what processes do, a port, a decoy that is silent by the rule of another
-# one), and what is told by the same means on both ways of exchange.
-_LESS_OF_TORCH = (
-    *("n02_stopped", "n03_loader_stuck", "m05_uneven", "r04_port_in_use"),
-    *("decoy_all_pause", "decoy_compile", "decoy_evaluation", "decoy_save"),
-)
 # Another script that goes wrong in the way of a row that stays.
 _SAME_CAUSE = (
     *("m03_max", "m04_always", "m04_thread", "m05_barrier", "m05_epochs", "m06_shifted", "m07_skipped_step"),
     *("m08_everywhere", "m08_frozen", "m09_other_model", "m12_bypassed", "m15_new_head", "m19_shard_twice"),
 )
+# What is told by the same means on both ways of exchange.
 _SAME_ON_BOTH_WAYS = ("n01_asleep", "n02_stopped", "c04_killed", "c06_leaves", "m02_shapes")
-WIDE = {f"{name}_on_torch_{OLD_TORCH}" for name in _LESS_OF_TORCH} | {
+WIDE = {row.name for row in ON_OLD_TORCH} | {
     *_SAME_CAUSE,
     *(f"{name}_over_direct" for name in _SAME_ON_BOTH_WAYS),
     *("s01_straggler_over_paceline", "s01_straggler_over_direct", "n06_busy_loop_over_paceline"),
     # They take longest, and what they show, others show of another cause.
-    *("s03_oversubscribed", "s08_latency", "s11_hot_spot", "s13_extra_work", f"s01_straggler_on_torch_{OLD_TORCH}"),
+    *("s03_oversubscribed", "s08_latency", "s11_hot_spot", "s13_extra_work"),
 }
 
 
@@ -59,6 +55,7 @@ def reason_to_skip(fault: Fault) -> str:
         return fault.why_not_here
     try:
         interpreter(fault)
+        environment_of(fault)
     except LookupError as lack:
         return str(lack)
     return "needs root" if fault.needs_root and os.geteuid() != 0 else ""
@@ -117,6 +114,21 @@ def test_a_broken_job_on_an_exchange_of_ours_says_who_and_why(fault, outcome):
 def test_a_healthy_job_that_looks_ill_raises_no_alarm_and_is_not_ended(fault, outcome):
     assert outcome.alarms == () and outcome.false_highs == (), str(outcome)
     assert not outcome.problem and not outcome.was_ended, str(outcome)
+
+
+@each_of(live_on_nccl(ROWS))
+def test_a_broken_job_on_nccl_says_who_and_why(fault, outcome):
+    test_a_broken_job_says_who_and_why(fault, outcome)
+    assert outcome.judged_after_seconds is not None and outcome.judged_after_seconds <= patient(10), str(outcome)
+
+
+def test_of_a_collective_that_never_ends_on_the_device_no_rank_is_blamed(tmp_path):
+    fault = hung_on_nccl(ROWS)
+    if reason := reason_to_skip(fault):
+        pytest.skip(reason)
+    outcome = observe(fault, fault.trial(0), tmp_path / "job")
+    assert outcome.level == "stall" and outcome.ranks == (), str(outcome)
+    assert "all_reduce 60 of group 0" in (tmp_path / "job" / "err.txt").read_text(), str(outcome)
 
 
 @each_of([row for row in ON_OLD_TORCH if not row.is_decoy])

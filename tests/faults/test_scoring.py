@@ -5,8 +5,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from catalogue import Fault, Trial, command_of, fault_of, faults, on_an_old_torch, over_our_exchange, variants
-from harness import budget_seconds, command, interpreter
+from catalogue import (
+    NOT_ON_NCCL,
+    Fault,
+    Trial,
+    command_of,
+    fault_of,
+    faults,
+    on_an_old_torch,
+    on_nccl,
+    over_our_exchange,
+    variants,
+)
+from harness import budget_seconds, command, environment_of, interpreter
 from report import report
 from results import by_torch, key_of, results_of
 from scoring import Answer, Outcome, Told, is_judgement, score
@@ -224,6 +235,23 @@ def test_ten_faults_and_every_decoy_are_repeated_on_an_old_torch():
     assert all(row.torch == "2.8.0" and row.name.endswith("_on_torch_2.8.0") for row in rows)
 
 
+def test_with_nccl_every_fault_is_tried_but_those_that_are_left_out_with_a_reason():
+    rows = on_nccl("2.15.0")
+    everything = {row.name for row in faults()}
+    assert set(NOT_ON_NCCL) <= everything and all(NOT_ON_NCCL.values())
+    assert {row.name for row in rows} == everything - set(NOT_ON_NCCL)
+    assert all(row.nccl and row.torch == "2.15.0" and row.arguments[-2:] == ("--backend", "nccl") for row in rows)
+    # Whoever hangs or ends by what a host does is in.
+    assert not [name for name in NOT_ON_NCCL if name.startswith(("n", "c"))]
+    assert sum(not row.is_decoy for row in rows) == 61
+
+
+def test_a_fault_with_nccl_finds_the_library_that_stands_in_for_it(fault, monkeypatch):
+    monkeypatch.setattr("harness.nccl_environment", lambda torch: {"LD_PRELOAD": f"/{torch}.so"})
+    assert environment_of(replace(fault, environment={"A": "1"})) == {"A": "1"}
+    assert environment_of(replace(fault, nccl=True, torch="2.15.0")) == {"LD_PRELOAD": "/2.15.0.so"}
+
+
 def test_a_fault_runs_on_the_torch_that_it_asks_for(fault, tmp_path, monkeypatch):
     monkeypatch.setenv("PACELINE_TORCHES", str(tmp_path))
     assert interpreter(fault) == Path(sys.executable)
@@ -262,8 +290,10 @@ def test_results_are_kept_by_key_and_torch_and_a_cut_line_is_none(tmp_path, monk
     first = outcome(codes=("N01",), told="right", cause_right=True)
     for version in ("2.8.0", "2.13.0", "2.10.0"):
         results_of("abc", version).append(first)
+    results_of("abc", "2.13.0 nccl").append(first)
     results_of("other", "2.8.0").append(first)
-    assert by_torch("abc") == {"2.8.0": [first], "2.10.0": [first], "2.13.0": [first]}
+    assert list(by_torch("abc")) == ["2.8.0", "2.10.0", "2.13.0", "2.13.0 nccl"]
+    assert set(map(tuple, by_torch("abc").values())) == {(first,)}
     results = results_of("abc", "2.8.0")
     with results.path.open("a") as file:
         file.write('{"kind": "fau')
@@ -299,6 +329,7 @@ def test_the_page_has_a_column_for_each_torch_and_names_what_was_missed():
             ],
         },
         {"n01_asleep": "rank 1 falls asleep"},
+        {"r05_interface": "NCCL cannot have it"},
         own="2.13.0",
         commit="abc1234",
         date="2026-01-01",
@@ -306,8 +337,14 @@ def test_the_page_has_a_column_for_each_torch_and_names_what_was_missed():
     )
     lines = page.splitlines()
     assert "| torch | 2.8.0 | 2.13.0 | wanted |" in lines
+    assert "* r05_interface: NCCL cannot have it." in lines
     assert "| n01_asleep | rank 1 falls asleep | 0/1 ? | 1/2 ! |" in lines
     assert "| n01_asleep | 3.2 (3.2), 1 never | never | 2/2 | 1/2 | 20.1 s | no | no |" in lines
+    slow = outcome(name="s01_straggler", code="S01", told="right", judged_after_seconds=30.0)
+    soon = replace(right, judged_after_seconds=4.0)
+    summary = report({"2.13.0": [soon, slow]}, {}, {}, own="2.13.0", commit="", date="", group_timeout=20)
+    assert "| judged within 10 s | 1 of 2 (50.0%) |  |" in summary
+    assert "| the same without slowness (S) | 1 of 1 (100.0%) |" in summary
     assert "| wrong | 0 | 1 | 0 |" in lines and "| unclear or not judged | 1 | 0 | the others |" in lines
     assert "| 2.13.0 | N01 | 1 | N02 1 |" in lines and "| alarms in it | 0 | 1 | 0 |" in lines
     assert (

@@ -248,7 +248,8 @@ LOGS = st.lists(st.one_of(PIECES, st.text(max_size=20)), max_size=30).map(lambda
 
 def check_dump(data: bytes) -> None:
     """A flight-recorder dump, or a ValueError; nothing is imported and nothing called."""
-    from paceline.diagnosis.logs.flight_recorder_dumps import judge_dumps, looks_like_dump, parse_dump
+    from paceline.diagnosis.logs.compare_dumps import judge_dumps
+    from paceline.diagnosis.logs.flight_recorder_dumps import looks_like_dump, parse_dump
 
     if looks_like_dump(data):
         with suppress(ValueError):

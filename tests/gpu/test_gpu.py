@@ -60,6 +60,7 @@ def test_results_become_a_page_with_a_row_for_each_model():
     assert "Nothing was measured" in gpu.page([])
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_the_models_are_twelve_and_one_of_them_trains_and_is_predicted():
     gpu_train = pytest.importorskip("gpu_train")

@@ -78,3 +78,9 @@ def _module(path: Path, source: Path) -> Module:
     parts = path.relative_to(source).with_suffix("").parts
     name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
     return Module(name, path, ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
+
+
+@pytest.fixture(scope="session")
+def of_an_extra() -> dict[str, set[str]]:
+    """Modules that are imported only where somebody asks for them -> what of an extra they import themselves."""
+    return {"paceline.storage.s3": {"boto3", "botocore", "fsspec", "s3transfer"}}

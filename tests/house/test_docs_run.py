@@ -34,6 +34,7 @@ def test_every_block_runs_or_has_a_reason(repository, page):
         assert match["kind"] in ("console", "text") or known, match[0]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.process
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", PAGES_WITH_COMMANDS)
@@ -69,6 +70,7 @@ def test_the_program_of_the_page_about_machines_writes_a_table(repository, recor
     assert printed.splitlines()[1] == "algo-1,1,0.5,7,13,4,[0.9]"
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_the_lines_of_the_page_about_restarts_resume_on_both_hosts(repository, tmp_path, user_environment):
     (tmp_path / "train.py").write_text(

@@ -20,6 +20,7 @@ FLOORS = (
         "terminal_text",
         "user_folders",
         "atomic_write",
+        "mapped_memory",
         "prctl",
         "priority",
         "process_identity",
@@ -50,11 +51,12 @@ IN_A_RANK = {
         "facts",
         "errors",
         "atomic_write",
+        "mapped_memory",
         "process_identity",
         "spelling",
         "loops_in_source",
     },
-    "comm": {"comm", "planner", "process_identity"},
+    "comm": {"comm", "mapped_memory", "planner", "process_identity"},
     "trace": {"trace"},
     "resume": {"resume"},
 }
@@ -106,6 +108,7 @@ STANDARD_LIBRARY_ONLY = (
     ),
     "paceline.comm.transports.peers",
     "paceline.atomic_write",
+    "paceline.mapped_memory",
     "paceline.process_identity",
     "paceline.spelling",
     "paceline.loops_in_source",
@@ -238,9 +241,11 @@ def test_every_exception_in_these_tables_is_still_needed(modules):
 
 
 @pytest.mark.process
-def test_the_whole_command_line_loads_without_torch(modules, user_environment):
+def test_the_whole_command_line_loads_without_torch(modules, user_environment, of_an_extra):
     assert importlib.util.find_spec("torch"), "this test means nothing where there is no torch to import"
-    outside = [module.name for module in modules if module.room not in IN_A_RANK and module.name != "paceline.__main__"]
+    absent = {name for name, needs in of_an_extra.items() if not all(map(importlib.util.find_spec, needs))}
+    left_out = absent | {"paceline.__main__"}
+    outside = [module.name for module in modules if module.room not in IN_A_RANK and module.name not in left_out]
     program = f"import importlib, sys\nfor name in {outside!r}: importlib.import_module(name)\nsys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], env=user_environment, check=False).returncode == 0
 

@@ -141,19 +141,16 @@ def tracked(repository) -> set[str]:
 INSTALLS = {"nvidia-ml-py": "pynvml", "py-spy": "py_spy"}
 
 
-def test_what_is_imported_with_a_module_is_a_dependency(modules, project):
+def test_what_is_imported_with_a_module_is_a_dependency(modules, project, of_an_extra):
     declared = {re.match(r"[\w-]+", one)[0] for one in project["dependencies"]}
     allowed = {INSTALLS.get(name, name) for name in declared} | {"paceline"} | sys.stdlib_module_names
     wrong = set()
     for module in modules:
         if module.room not in ("worker", "comm", "trace"):
+            here = allowed | of_an_extra.get(module.name, set())
             for node in module.tree.body:
                 if isinstance(node, ast.Import):
-                    wrong |= {
-                        (module.name, one.name) for one in node.names if one.name.partition(".")[0] not in allowed
-                    }
-                elif (
-                    isinstance(node, ast.ImportFrom) and not node.level and node.module.partition(".")[0] not in allowed
-                ):
+                    wrong |= {(module.name, one.name) for one in node.names if one.name.partition(".")[0] not in here}
+                elif isinstance(node, ast.ImportFrom) and not node.level and node.module.partition(".")[0] not in here:
                     wrong.add((module.name, node.module))
     assert not wrong, f"not in [project] dependencies: {sorted(wrong)}"

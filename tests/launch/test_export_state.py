@@ -71,6 +71,7 @@ def error_of(capsys):
 PLACES = ("r-1", "{}/r-1", "{}/r-1/state", "file://{}/r-1/state")
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", all_but([PLACES[0], PLACES[-1]], PLACES))
 def test_the_newest_saved_step_is_a_file_that_a_model_and_an_optimizer_load(runs, name, capsys):
     model, optimizer = saved(runs)
@@ -91,6 +92,7 @@ def test_the_newest_saved_step_is_a_file_that_a_model_and_an_optimizer_load(runs
     assert sorted(os.listdir()) == [".paceline", "out.pt"]
 
 
+@pytest.mark.slow
 def test_the_text_says_what_is_in_the_file(runs, capsys):
     saved(runs)
     assert main(["resume", "--export", "r-1", "out.pt"]) == 0
@@ -98,6 +100,7 @@ def test_the_text_says_what_is_in_the_file(runs, capsys):
     assert "models      model (2 tensors)" in lines and lines[-1].startswith("wrote out.pt: step 7 of run r-1, ")
 
 
+@pytest.mark.slow
 def test_a_file_that_is_there_is_replaced_only_with_force(runs, capsys, tmp_path):
     saved(runs)
     (tmp_path / "out.pt").write_text("mine")
@@ -115,6 +118,7 @@ def piece(runs, step, kind):
 HARMS = tuple(itertools.product(["flip", "cut", "longer", "missing"], ["safetensors", "marshal"]))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("harm", "kind"), all_but([("flip", "safetensors"), ("cut", "marshal"), ("missing", "safetensors")], HARMS)
 )
@@ -170,6 +174,7 @@ def test_a_python_without_torch_is_named(runs, capsys, monkeypatch, tmp_path):
     assert "error[F15]" in said and "has no torch" in said and "no torch here" in said
 
 
+@pytest.mark.slow
 def test_a_directory_that_is_not_there_and_one_in_place_of_the_file_are_named(runs, capsys, tmp_path):
     saved(runs)
     assert main(["resume", "--export", "r-1", "away/out.pt"]) == 2

@@ -58,6 +58,7 @@ def _get_handler_names(): return HANDLERS
 """
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.process
 @pytest.mark.parametrize(("handlers", "shown"), [(["fr_trace_json"], True), (["dump_nccl_trace_json", "ping"], False)])
 def test_a_recorder_counts_only_where_the_worker_server_gives_its_record_out(tmp_path, monkeypatch, handlers, shown):

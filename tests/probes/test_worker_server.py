@@ -1,6 +1,7 @@
 """torch's worker server as it answers, and as it does not."""
 
 import fcntl
+import json
 import socket
 import threading
 import time
@@ -8,7 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from paceline.probes.worker_server import GateClosed, Questions, parse_response
+from paceline.probes import worker_server
+from paceline.probes.worker_server import GateClosed, Questions, parse_response, traces
 
 PONG = b"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1, max=30\r\nContent-Length: 4\r\nContent-Type: text/plain\r\n\r\npong"
 
@@ -140,3 +142,131 @@ def until(condition) -> None:
     while not condition():
         assert time.monotonic() < ends_at
         time.sleep(0.005)
+
+
+# ------------------------------------------------------------------------------------------------------- flight recorders
+
+OF_GLOO, OF_NCCL2 = "fr_trace_json", "fr_trace_json?backend=nccl2"
+COUNTERS, ENTRIES = "dump_nccl_trace_json?includecollectives=false", "dump_nccl_trace_json"
+PICKLE = "dump_nccl_trace_pickle?includestacktraces=false"
+HAS_CALLS = b'{"pg_status": {"0": {}}}'
+
+
+class Recorders:
+    """A worker server that answers some questions, leaves some open, and has no others; notes what it was asked."""
+
+    def __init__(self, names, answers, silent=()):
+        self.asked, self.answers, self.silent, self.open = [], {"": json.dumps(names).encode(), **answers}, silent, []
+
+    def __call__(self, connection, request):
+        handler = request.split(b" ", 2)[1].decode().removeprefix("/handler/")
+        self.asked.append(handler)
+        if handler in self.silent:
+            self.open.append(connection)
+            return
+        body = self.answers.get(handler)
+        with connection:
+            connection.sendall(
+                b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+                if body is None
+                else b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+            )
+
+
+@pytest.mark.parametrize(
+    ("names", "answers", "backends", "found", "asked"),
+    [
+        pytest.param(["fr_trace_json"], {OF_GLOO: b"g"}, ["gloo"], [("gloo", b"g")], [OF_GLOO], id="a torch for CPUs"),
+        pytest.param(
+            ["fr_trace_json", "dump_nccl_trace_json"],
+            {OF_GLOO: b"g", COUNTERS: b'{"pg_status": {}}', ENTRIES: b"never asked"},
+            ["gloo"],
+            [("gloo", b"g")],
+            [OF_GLOO, COUNTERS],
+            id="gloo on a torch with NCCL",
+        ),
+        pytest.param(
+            ["fr_trace_json", "dump_nccl_trace_json"],
+            {OF_GLOO: b"{}", COUNTERS: HAS_CALLS, ENTRIES: b"n"},
+            ["cpu:gloo,cuda:nccl"],
+            [("gloo", b"{}"), ("nccl", b"n")],
+            [OF_GLOO, COUNTERS, ENTRIES],
+            id="both in one group",
+        ),
+        pytest.param(
+            ["fr_trace_json", "dump_nccl_trace_json", "fr_dump_file"],
+            {OF_GLOO: b"{}", OF_NCCL2: b"n2", COUNTERS: b'{"pg_status": {}}'},
+            ["nccl"],
+            [("gloo", b"{}"), ("nccl2", b"n2")],
+            [OF_GLOO, OF_NCCL2, COUNTERS],
+            id="torch 2.15",
+        ),
+        pytest.param(
+            ["fr_trace_json", "dump_nccl_trace_json", "fr_dump_file"],
+            {OF_GLOO: b"g", COUNTERS: b'{"pg_status": {}}'},
+            ["gloo"],
+            [("gloo", b"g")],
+            [OF_GLOO, COUNTERS],
+            id="gloo on torch 2.15",
+        ),
+        pytest.param(
+            ["dump_nccl_trace_json"],
+            {COUNTERS: HAS_CALLS, ENTRIES: b"n"},
+            ["nccl"],
+            [("nccl", b"n")],
+            [COUNTERS, ENTRIES],
+            id="torch 2.6",
+        ),
+        pytest.param(
+            ["ping", "dump_nccl_trace_pickle"], {PICKLE: b"\x80p"}, [], [("nccl", b"\x80p")], [PICKLE], id="torch 2.4"
+        ),
+    ],
+)
+def test_each_torch_is_asked_for_the_recorders_that_it_has(tmp_path, names, answers, backends, found, asked):
+    recorders = Recorders(names, answers)
+    with server(tmp_path / "a.sock", recorders) as path:
+        questions = Questions()
+        for _ in range(2):
+            assert list(traces(path, 5, backends=backends, questions=questions).answers) == found
+    # What there is to ask is asked once for each process.
+    assert recorders.asked == ["", *asked, *asked]
+
+
+def test_a_server_that_does_not_list_its_questions_is_asked_the_known_ones(tmp_path):
+    recorders = Recorders([], {OF_GLOO: b"g"})
+    del recorders.answers[""]
+    with server(tmp_path / "a.sock", recorders) as path:
+        found = traces(path, 5, backends=["gloo"], questions=Questions())
+    assert found.answers == (("gloo", b"g"),)
+
+
+def test_an_answer_that_waits_for_the_device_holds_up_no_other_and_is_known_after_a_while(tmp_path, monkeypatch):
+    recorders = Recorders(
+        ["fr_trace_json", "dump_nccl_trace_json"], {OF_GLOO: b"{}", COUNTERS: HAS_CALLS}, silent=[ENTRIES]
+    )
+    with server(tmp_path / "a.sock", recorders) as path:
+        questions = Questions()
+        first = traces(path, 0.2, questions=questions)
+        assert first.answers == (("gloo", b"{}"), ("nccl", HAS_CALLS))
+        assert first.driver_answers is None
+        monkeypatch.setattr(worker_server, "_SILENT_SECONDS", 0.0)
+        again = traces(path, 5, questions=questions)
+        assert again.answers == first.answers and again.driver_answers is False
+        assert recorders.asked.count(ENTRIES) == 1
+        for connection in recorders.open:
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+            connection.close()
+        until(lambda: questions.open_seconds(path, ENTRIES) == 0)
+        recorders.silent, recorders.answers[ENTRIES] = (), b"n"
+        assert traces(path, 5, questions=questions).driver_answers is True
+
+
+def test_a_process_that_answers_nothing_is_no_silent_driver(tmp_path):
+    """It is stopped, say: nothing is known of its device."""
+    recorders = Recorders(
+        ["fr_trace_json", "dump_nccl_trace_json"], {}, silent=["", OF_GLOO, COUNTERS, ENTRIES, PICKLE]
+    )
+    with server(tmp_path / "a.sock", recorders) as path:
+        assert traces(path, 0.1, questions=Questions()) is None
+        for connection in recorders.open:
+            connection.close()

@@ -29,6 +29,7 @@ def many_descriptors():
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.slow
 def test_a_job_starts_again_beside_a_thousand_strangers(paceline, many_descriptors):
     port = free_port()
     argv = ("run", "--nnodes", "2", "--max-restarts", "1", "--master-port", str(port))

@@ -65,6 +65,7 @@ def test_the_scratch_directories_go_with_the_agent(paceline):
     assert not rings.exists()
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("killed", ["algo-1", "algo-2"])
 def test_when_one_agent_of_two_is_killed_the_other_says_so_and_nothing_is_left(paceline, killed):
     script = paceline.script("family.py", FAMILY.replace("SIG_IGN", "SIG_DFL"))
@@ -93,6 +94,7 @@ def test_a_normal_end_leaves_nothing_behind_either(paceline):
     assert paceline.left() == []
 
 
+@pytest.mark.slow
 def test_an_interpreter_that_hangs_at_exit_is_cut_off_with_the_code_it_meant(paceline):
     script = paceline.script(
         "hangs_at_exit.py",

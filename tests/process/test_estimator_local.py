@@ -106,6 +106,7 @@ def test_two_hosts_run_here_with_everything_that_was_asked_for(program, paceline
         assert "weights" in [name.removeprefix("./") for name in model.getnames()]
 
 
+@pytest.mark.slow
 def test_a_rank_that_falls_is_named_by_the_exception(program):
     lines, err = program(
         """
@@ -123,6 +124,7 @@ def test_a_rank_that_falls_is_named_by_the_exception(program):
     assert "the second rank falls" in err and "paceline why r-" in err
 
 
+@pytest.mark.slow
 def test_a_time_out_raises_and_returns_only_where_that_was_asked_for(program):
     lines, _ = program(
         """
@@ -140,6 +142,7 @@ def test_a_time_out_raises_and_returns_only_where_that_was_asked_for(program):
     assert "returned MaxRuntimeExceeded" in lines
 
 
+@pytest.mark.slow
 def test_another_process_attaches_and_stops_the_job(program):
     program('PyTorch("train.py", **here).fit(wait=False, job_name="job-1")', train=SLEEP)
     lines, err = program(
@@ -155,6 +158,7 @@ def test_another_process_attaches_and_stops_the_job(program):
     assert "was stopped" in err
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_waiting_and_not_the_job(program):
     waiting = program.start('PyTorch("train.py", **here).fit(job_name="job-1")', train=SLEEP)
     assert waiting.stdout is not None
@@ -175,6 +179,7 @@ def test_ctrl_c_ends_the_waiting_and_not_the_job(program):
     assert "is InProgress" in lines
 
 
+@pytest.mark.slow
 def test_each_host_of_tensorflow_finds_the_others_in_tf_config(program):
     lines, _ = program('TensorFlow(entry_point="train.py", model_dir=False, **here).fit()', train=SAY)
     found = [json.JSONDecoder().raw_decode(line[line.index("{") :])[0] for line in lines if "said " in line]
@@ -184,6 +189,7 @@ def test_each_host_of_tensorflow_finds_the_others_in_tf_config(program):
     assert len(set(configs[0]["cluster"]["worker"])) == 2
 
 
+@pytest.mark.slow
 def test_what_the_agent_refuses_is_raised_before_anything_runs(program, paceline):
     (paceline.directory / "empty").mkdir()
     _, err = program('PyTorch("train.py", **here).fit({"train": "empty"})', code=1, train=SAY)

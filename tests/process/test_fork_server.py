@@ -105,6 +105,7 @@ def test_a_forked_rank_finds_what_a_new_process_finds(paceline, options):
     assert paceline.left() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "code"),
     [
@@ -123,6 +124,7 @@ def test_a_forked_rank_ends_as_a_new_process_does(paceline, end, code):
         assert failed[0].error.type == "ValueError" and failed[0].error.file == f"{paceline.directory}/train.py"
 
 
+@pytest.mark.slow
 def test_workers_children_and_exit_handlers_of_a_forked_rank_work(paceline):
     script = f"""{TRAINS}
 if attempt == 1:
@@ -157,6 +159,7 @@ def test_a_script_that_changes_its_environment_first_is_restarted_with_new_proce
     assert paceline.evidence().run.status is Status.COMPLETED
 
 
+@pytest.mark.slow
 def test_a_file_with_the_name_of_a_module_that_torch_imports_is_imported_as_without_forks(paceline):
     shutil.copy(textwrap.__file__, paceline.directory / "textwrap.py")
     finished = restarted(paceline, TRAINS)

@@ -21,6 +21,7 @@ def asleep(examples):
     return str(examples / "broken" / "n01_asleep.py")
 
 
+@pytest.mark.slow
 def test_a_stall_is_said_and_the_job_left_running_until_it_is_stopped(paceline, examples):
     job = paceline.start("run", "--nproc-per-node", "2", asleep(examples))
     job.until(lambda: "stall[N01]" in job.err)
@@ -57,6 +58,7 @@ def test_a_restart_on_a_stall_starts_every_rank_again(paceline, examples):
     assert {event["attempt"] for event in events(paceline, "cause")} == {0}
 
 
+@pytest.mark.slow
 def test_the_sleeper_is_named_across_hosts(paceline, examples):
     done = paceline.run(
         "run", "--local-hosts", "2", "--nproc-per-node", "1", "--on-hang", "stop", asleep(examples), "--rank", "1"
@@ -81,6 +83,7 @@ def test_a_healthy_job_has_nothing_said_of_it(paceline, examples):
     assert not events(paceline, "standstill") and not events(paceline, "divergence")
 
 
+@pytest.mark.slow
 def test_who_holds_the_port_of_the_rendezvous_is_named(paceline):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

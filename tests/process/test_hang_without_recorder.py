@@ -5,7 +5,7 @@ import json
 import pytest
 from variants import all_but
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(200)]
 
 # What turns the recorder off.
 BLIND = {"TORCH_FR_BUFFER_SIZE": "0"}

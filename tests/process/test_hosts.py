@@ -27,6 +27,7 @@ WAITS = (
 )
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("user", ["as it is", "as a normal user"])
 def test_the_commonest_sagemaker_idiom_finds_the_first_host(paceline, user):
     prefix = ()
@@ -41,6 +42,7 @@ def test_the_commonest_sagemaker_idiom_finds_the_first_host(paceline, user):
     assert sorted(finished.out.splitlines()) == ["algo-1 algo-1 0 2", "algo-2 algo-1 1 2"]
 
 
+@pytest.mark.slow
 def test_where_namespaces_are_refused_names_are_translated_and_the_launcher_says_so(paceline):
     script = paceline.script("idiom.py", IDIOM)
     refused = (sys.executable, "-c", REFUSE_UNSHARE)
@@ -80,6 +82,7 @@ def test_a_missing_host_is_named_with_its_ranks_after_five_seconds(paceline):
     assert first.wait().code == 130
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.wide), (signal.SIGTERM, 204)]
 )
@@ -93,6 +96,7 @@ def test_a_host_that_cannot_reach_the_first_says_what_it_sees_and_can_be_stopped
     assert paceline.left() == []
 
 
+@pytest.mark.slow
 def test_a_name_that_does_not_resolve_is_said_as_such(paceline):
     options = ["--nnodes", "2", "--node-rank", "1", "--master-addr", "no-such-host.invalid"]
     job = paceline.start("run", *options, paceline.script("waits.py", WAITS))
@@ -100,6 +104,7 @@ def test_a_name_that_does_not_resolve_is_said_as_such(paceline):
     assert "name does not resolve" in job.err
 
 
+@pytest.mark.slow
 def test_a_first_host_that_never_comes_is_201(paceline):
     port = str(free_port())
     options = ["--nnodes", "2", "--node-rank", "1", "--master-port", port, "--rdzv-conf", "join_timeout=2"]
@@ -116,6 +121,7 @@ def test_hosts_that_disagree_about_the_job_are_refused_by_name(paceline):
     assert refused.code == 2 and "U05" in refused.err and "--nnodes 3" in refused.err
 
 
+@pytest.mark.slow
 def test_two_hosts_with_the_same_node_rank_are_refused(paceline):
     port = str(free_port())
     script = paceline.script("waits.py", WAITS)
@@ -150,6 +156,7 @@ def test_a_token_that_does_not_match_is_refused(paceline, ours, theirs):
     assert "scp 127.0.0.1:.config/paceline/token" in second.err and "--token-file" in second.err
 
 
+@pytest.mark.slow
 def test_without_a_word_about_it_hosts_of_one_user_prove_themselves_and_the_token_is_nowhere(paceline):
     port = str(free_port())
     argv = ("run", "--nnodes", "2", "--master-port", port, paceline.script("idiom.py", IDIOM))
@@ -166,6 +173,7 @@ def test_without_a_word_about_it_hosts_of_one_user_prove_themselves_and_the_toke
     assert "without a token" not in first.err + second.err
 
 
+@pytest.mark.slow
 def test_who_wants_an_open_port_says_so_and_is_warned(paceline):
     port = str(free_port())
     argv = ("run", "--nnodes", "2", "--no-token", "--master-port", port, paceline.script("idiom.py", IDIOM))
@@ -216,6 +224,7 @@ def test_an_elastic_job_goes_on_smaller_and_takes_the_host_back_at_the_next_rest
     assert first.wait().code == 0 and back.wait().code == 0, first.err
 
 
+@pytest.mark.slow
 def test_one_host_order_by_number_with_twelve_hosts(paceline):
     script = paceline.script(
         "order.py", "import os\nprint(os.environ['RANK'], os.environ['SM_CURRENT_HOST'], os.environ['SM_HOSTS'])\n"
@@ -228,6 +237,7 @@ def test_one_host_order_by_number_with_twelve_hosts(paceline):
     assert all(json.loads(line[2]) == names for line in lines)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 204)])
 def test_a_signal_to_the_launcher_of_local_hosts_reaches_every_rank_once(paceline, number, code):
     script = paceline.script(
@@ -252,6 +262,7 @@ def test_a_signal_to_the_launcher_of_local_hosts_reaches_every_rank_once(pacelin
     ]
 
 
+@pytest.mark.slow
 def test_hosts_on_one_machine_do_not_wait_for_a_first_host_that_was_refused(paceline):
     (paceline.directory / "taken").write_text("a file, not a directory")
     script = paceline.script("waits.py", WAITS)

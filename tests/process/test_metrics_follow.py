@@ -14,6 +14,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_event_files_grow_until_the_run_has_ended(paceline):
     job = paceline.start("run", "--nproc-per-node", "2", paceline.script("waits.py", WAITS))
     job.until_printed("here", 2)

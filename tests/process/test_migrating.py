@@ -31,6 +31,7 @@ def test_only_the_import_lines_differ(title):
     assert "from paceline.estimator import" in right
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.parametrize("title", PAIRS)
 def test_what_the_page_shows_runs(title, examples, tmp_path, paceline):

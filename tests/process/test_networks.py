@@ -98,6 +98,7 @@ def test_two_hosts_train_over_a_network_and_either_directory_tells_of_the_run(pa
     assert all(f"rank {rank} done" in alone.out for rank in range(4)), "log tails were streamed to the first host"
 
 
+@pytest.mark.slow
 def test_a_cut_link_is_noticed_by_both_sides_and_nothing_is_left(paceline, network):
     first, second = start_both(paceline, network, paceline.script("waits.py", WAITS))
     first.until(lambda: (first.out + second.out).count("rank") == 4)
@@ -107,6 +108,7 @@ def test_a_cut_link_is_noticed_by_both_sides_and_nothing_is_left(paceline, netwo
     assert paceline.left() == []
 
 
+@pytest.mark.slow
 def test_an_address_of_another_host_is_said_to_be_one(paceline, network):
     options = ["--nnodes", "2", "--master-addr", "10.77.0.99"]
     job = paceline.start("run", *options, paceline.script("waits.py", WAITS), prefix=network.on(0))

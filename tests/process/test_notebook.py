@@ -63,6 +63,7 @@ def test_a_notebook_starts_watches_breaks_explains_and_stops_a_job(notebook, pac
     assert refused == "U28 %%writefile train_function.py, and import it\n"
 
 
+@pytest.mark.slow
 def test_the_interrupt_of_a_cell_ends_the_job_in_good_order(notebook, paceline):
     notebook.cell("import paceline\nrun = paceline.run('waits.py', nproc_per_node=2)")
     notebook.cell("import os, signal, threading\nthreading.Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start()")
@@ -70,6 +71,7 @@ def test_the_interrupt_of_a_cell_ends_the_job_in_good_order(notebook, paceline):
     assert notebook.cell("print(run.status, run.exit_code)") == "Stopped 130\n"
 
 
+@pytest.mark.slow
 def test_a_kernel_that_is_killed_leaves_nothing(notebook, paceline):
     notebook.cell("import paceline\nrun = paceline.run('waits.py', nproc_per_node=2)")
     until(lambda: paceline.evidence().ranks and len(list((paceline.directory / ".paceline").rglob("rank_*.out"))) == 2)

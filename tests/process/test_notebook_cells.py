@@ -73,6 +73,7 @@ def cells(paceline):
     return run
 
 
+@pytest.mark.slow
 def test_cells_of_sdk_v2(cells, paceline):
     out, err = cells(
         """
@@ -104,6 +105,7 @@ def test_cells_of_sdk_v2(cells, paceline):
     assert f"model {model}" in out
 
 
+@pytest.mark.slow
 def test_cells_of_sdk_v3(cells):
     if refused := opt_ml_refusal():
         pytest.skip(refused)
@@ -131,6 +133,7 @@ def test_cells_of_sdk_v3(cells):
     assert "said algo-1 by a shell" in out
 
 
+@pytest.mark.slow
 def test_a_script_that_needs_the_toolkit_of_a_container_is_told_what_to_do(cells, paceline):
     cells(
         """

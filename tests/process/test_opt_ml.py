@@ -57,6 +57,7 @@ def prefix(request):
     return NORMAL_USER
 
 
+@pytest.mark.slow_but_first
 def test_the_hosts_of_an_estimator_see_their_tree_at_opt_ml(project, prefix):
     had = os.path.lexists("/opt/ml")
     done = fit(project, prefix)
@@ -71,12 +72,14 @@ def test_the_hosts_of_an_estimator_see_their_tree_at_opt_ml(project, prefix):
     assert os.path.lexists("/opt/ml") == had, "the machine itself has no other /opt/ml than before"
 
 
+@pytest.mark.slow
 def test_run_does_the_same_when_asked(project, prefix):
     done = project.run("run", "--local-hosts", "2", "--opt-ml", "--channel", "train=data", "train.py", prefix=prefix)
     assert done.code == 0, done.err
     assert sorted(line.split()[0] for line in done.out.splitlines()) == ["algo-1", "algo-2"]
 
 
+@pytest.mark.slow
 def test_a_job_that_does_not_ask_sees_the_machines_own_opt(project):
     if os.path.lexists("/opt/ml"):
         pytest.skip("this machine has an /opt/ml of its own")
@@ -85,6 +88,7 @@ def test_a_job_that_does_not_ask_sees_the_machines_own_opt(project):
     assert done.out.splitlines() == [f"False {os.access('/opt', os.W_OK)}"] * 2
 
 
+@pytest.mark.slow
 def test_where_namespaces_are_refused_the_advice_names_the_variable(project):
     if os.path.lexists("/opt/ml/input/data/train/x"):
         pytest.skip("this machine has such a file of its own")

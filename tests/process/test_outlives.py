@@ -72,6 +72,7 @@ def is_here(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("way", WAYS)
 def test_what_a_rank_left_behind_ends_with_a_job_that_ends_well(paceline, way):
     path = paceline.directory / "pid"
@@ -80,6 +81,7 @@ def test_what_a_rank_left_behind_ends_with_a_job_that_ends_well(paceline, way):
     until(lambda: not is_here(int(path.read_text())), 10)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("way", WAYS)
 def test_all_of_it_ends_when_everything_called_paceline_is_killed_at_once(paceline, way):
     path = paceline.directory / "pid"
@@ -132,6 +134,7 @@ time.sleep(2.5)
 """
 
 
+@pytest.mark.slow
 def test_what_a_program_started_that_became_the_agent_is_left(paceline):
     argv = [sys.executable, "-m", "paceline", "run", paceline.script("waits.py", WAITS_FOR_IT)]
     done = subprocess.run(
@@ -178,6 +181,7 @@ print("zombies", sum(state(pid) == "Z" for pid in os.listdir("/proc") if pid.isd
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of processes needs root")
 def test_a_containers_first_process_buries_orphans(paceline):
     script = paceline.script("orphans.py", ORPHANS)

@@ -213,6 +213,7 @@ def test_a_run_is_stopped_from_its_handle_and_a_wait_that_is_over_leaves_it_runn
 PROGRAM = "import paceline\nprint('begins', flush=True)\nrun = paceline.run('waits.py', nproc_per_node=2)\nrun.wait()\n"
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_of_a_job_whose_program_is_interrupted_or_killed(paceline, number):
     shutil.copy(SCRIPTS / "waits.py", paceline.directory)

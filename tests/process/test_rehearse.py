@@ -57,6 +57,7 @@ def test_two_sizes_are_measured_and_larger_ones_predicted(paceline):
     assert paceline.left() == []
 
 
+@pytest.mark.slow
 def test_a_script_that_ends_by_itself_is_measured_as_far_as_it_went(paceline):
     script = paceline.script("alone.py", ALONE)
     done = paceline.run("rehearse", "--json", "--sizes", "1", script, "12")
@@ -69,6 +70,7 @@ def test_a_script_that_ends_by_itself_is_measured_as_far_as_it_went(paceline):
     assert run_id in {run["run_id"] for run in json.loads(paceline.run("ps", "--json", "--all").out)["runs"]}
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_at_a_size_is_said_with_its_reason_and_the_sizes_before_it_are_kept(paceline):
     script = paceline.script("train.py", TRAINS)
     done = paceline.run("rehearse", "--json", "--steps", "5", "--no-probe", script, "20", "2")
@@ -81,6 +83,7 @@ def test_a_script_that_fails_at_a_size_is_said_with_its_reason_and_the_sizes_bef
     assert paceline.left() == []
 
 
+@pytest.mark.slow
 def test_too_few_steps_are_refused_with_their_number(paceline):
     script = paceline.script("alone.py", ALONE)
     done = paceline.run("rehearse", "--sizes", "1", script, "6")
@@ -88,6 +91,7 @@ def test_too_few_steps_are_refused_with_their_number(paceline):
     assert "error[P09]: too few steps with 1 rank" in done.err and "6 were made" in done.err
 
 
+@pytest.mark.slow
 def test_a_script_without_steps_is_stopped_when_its_time_is_over(paceline):
     script = paceline.script("stuck.py", STUCK)
     done = paceline.run("rehearse", "--sizes", "1", "--timeout", f"{patient(2):.0f}s", script)
@@ -96,6 +100,7 @@ def test_a_script_without_steps_is_stopped_when_its_time_is_over(paceline):
     assert paceline.left() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ended_by_a_signal_it_leaves_nothing_running(paceline, number):
     script = paceline.script("stuck.py", STUCK)
@@ -107,6 +112,7 @@ def test_ended_by_a_signal_it_leaves_nothing_running(paceline, number):
     assert paceline.left() == []
 
 
+@pytest.mark.slow
 def test_killed_it_leaves_nothing_running(paceline):
     script = paceline.script("stuck.py", STUCK)
     job = paceline.start("rehearse", "--sizes", "1", script)
@@ -126,6 +132,7 @@ def test_what_run_would_refuse_is_refused_before_anything_is_started(paceline):
     assert not (paceline.directory / ".paceline" / "rehearsals").exists()
 
 
+@pytest.mark.slow
 def test_hosts_are_rehearsed_on_this_machine_and_their_links_timed(paceline):
     script = paceline.script("train.py", TRAINS)
     done = paceline.run(

@@ -42,6 +42,7 @@ def facts(paceline, verb, *argv):
     return json.loads(finished.out)
 
 
+@pytest.mark.slow
 def test_a_restart_from_nothing_is_told_with_the_steps_that_it_lost(paceline):
     script = paceline.script("train.py", SCRIPT)
     finished = paceline.run("run", "--nproc-per-node", "3", "--max-restarts", "1", script)

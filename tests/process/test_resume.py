@@ -86,6 +86,7 @@ def test_a_kill_between_steps_before_the_first_head_begins_again(paceline):
     assert "no step had been kept yet: the job begins again from the beginning" in finished.err
 
 
+@pytest.mark.slow
 def test_ranks_of_local_hosts_go_on_together(paceline):
     finished, lines = ran(paceline, "--local-hosts", "2", "--nproc-per-node", "1", dies=[(0, 1, 4, KILL)])
     assert begun(lines, 1) == {0: (3, 6), 1: (3, 6)} and done(lines) == [36, 36]
@@ -93,6 +94,7 @@ def test_ranks_of_local_hosts_go_on_together(paceline):
     assert "rank 1 was killed (SIGKILL)" in finished.err and "1 restart, 1 resumed" in finished.err
 
 
+@pytest.mark.slow
 def test_a_killed_loader_worker_is_a_killed_rank(paceline):
     finished, lines = ran(paceline, "--nproc-per-node", "2", dies=[(0, 1, 4, "worker")], workers=1)
     assert begun(lines, 1) == {0: (3, 6), 1: (3, 6)} and done(lines) == [36, 36]
@@ -108,6 +110,7 @@ def test_a_step_that_fails_three_times_ends_the_job_with_the_ranks_own_code(pace
     assert "ended by SIGSEGV" in finished.err
 
 
+@pytest.mark.slow
 def test_a_rank_that_did_not_find_what_was_kept_ends_the_job_with_205(paceline):
     finished, lines = ran(paceline, "--max-restarts", "5", code=205, dies=[(0, 0, 3, KILL)], changes=True)
     assert attempts(lines) == {0, 1}
@@ -115,6 +118,7 @@ def test_a_rank_that_did_not_find_what_was_kept_ends_the_job_with_205(paceline):
     assert "is reported as 1" not in finished.err
 
 
+@pytest.mark.slow
 def test_a_state_that_cannot_be_put_back_makes_the_job_begin_again_without_resuming(paceline):
     finished, lines = ran(paceline, "--nproc-per-node", "2", dies=[(0, 1, 6, KILL)], text=RANK.replace(LOOP, OTHERWISE))
     assert begun(lines, 2) == {0: (0, 0), 1: (0, 0)} and done(lines) == [36, 36]
@@ -145,6 +149,7 @@ for epoch in range(7):
 """
 
 
+@pytest.mark.slow
 def test_an_evaluation_in_a_generator_expression_is_no_loop_around_the_training(paceline):
     text = RANK.replace(LOOP, EVALUATES)
     finished, _ = ran(paceline, "--nproc-per-node", "2", dies=[(0, 1, 50, KILL)], text=text)
@@ -152,6 +157,7 @@ def test_an_evaluation_in_a_generator_expression_is_no_loop_around_the_training(
     assert resumed and int(resumed[1]) > 24 and "F13" not in finished.err, finished.err
 
 
+@pytest.mark.slow
 def test_a_torch_that_was_never_tried_is_named_though_it_refuses_before_there_is_a_rank(paceline):
     old = "from paceline.worker.resume import session\nsession._OLDEST_TORCH = (99, 0)\nimport torch\n"
     finished, _ = ran(paceline, code=137, dies=[(0, 0, 6, KILL)], text=RANK.replace("import torch\n", old, 1))
@@ -159,11 +165,13 @@ def test_a_torch_that_was_never_tried_is_named_though_it_refuses_before_there_is
     assert finished.err.count(said) == 1 and "(F13)" in finished.err and "resumed" not in finished.err
 
 
+@pytest.mark.slow
 def test_a_death_before_the_first_kept_step_begins_again_and_says_so(paceline):
     finished, lines = ran(paceline, dies=[(0, 0, 1, KILL)])
     assert "no step had been kept yet: the job begins again from the beginning" in finished.err and done(lines) == [36]
 
 
+@pytest.mark.slow
 def test_ranks_that_make_steps_and_keep_nothing_are_stopped_as_without_it(paceline):
     text = RANK.replace("import torch\n", "os.environ.pop('PACELINE_STATE_FD')\nimport torch\n", 1)
     finished, _ = ran(paceline, code=137, dies=[(0, 0, 24, KILL)], items=30, text=text)
@@ -178,6 +186,7 @@ print(json.dumps({"shown": shown, "memory": ["paceline-state" in os.readlink(f"/
 """
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("options", [(), ("--resume", "off"), ("--max-restarts", "1", "--fork-server", "auto")])
 def test_without_resume_there_is_no_trace_of_it(paceline, options):
     finished = paceline.run("run", *options, paceline.script("train.py", LOOKS), PACELINE_STATE_FD="7")
@@ -191,6 +200,7 @@ def test_a_hash_seed_of_the_user_stays(paceline):
     assert json.loads(finished.out)["shown"]["PYTHONHASHSEED"] == "random"
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_once_costs_no_step(paceline):
     hang = ("--on-hang", "resume")
     finished, lines = ran(paceline, "--nproc-per-node", "2", *hang, dies=[(0, 1, 6, "hang")])
@@ -232,6 +242,7 @@ def of_limited_memory(paceline) -> Iterator[tuple[str, ...]]:
     group.rmdir()
 
 
+@pytest.mark.slow
 def test_a_rank_that_the_kernel_kills_for_memory_is_resumed(paceline, of_limited_memory):
     finished, lines = ran(paceline, dies=[(0, 0, 4, "memory")], prefix=of_limited_memory)
     assert begun(lines, 1) == {0: (3, 6)} and done(lines) == [36] and "resumed at step 3" in finished.err

@@ -26,6 +26,7 @@ for step in range(20):
 """
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", ["SIGUSR1", "SIGUSR2"])
 def test_a_notice_saves_the_newest_step_and_reaches_only_the_ranks_that_have_a_handler(paceline, name):
     (paceline.directory / "train.py").write_text(SCRIPT)

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(900)]
 ITEMS = 61
 # Trains for three epochs; in the first job it waits in epoch 1 after four batches, until it is stopped.
 RANK = """

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 from variants import all_but
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(900)]
 
 # Trains 9 steps. In attempt 0 it is killed in step 4, after it has written its line, in attempt 1 in step 7, before it.
 TRAIN = """

@@ -49,6 +49,7 @@ def test_without_an_undamaged_state_the_job_begins_again_and_says_what_it_costs(
     assert "no step is kept that all ranks can go on from: 5 steps made again" in finished.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cell",
     [
@@ -69,6 +70,7 @@ for slot in header.slots():
     assert begun(lines, 1) == {0: (0, 0)} and done(lines) == [36] and "(F04)" in finished.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edited", ["in its loop", pytest.param("in its last line", marks=pytest.mark.wide)])
 def test_a_script_that_is_edited_while_the_job_runs_is_not_resumed(paceline, edited):
     edit = (
@@ -104,6 +106,7 @@ REUSES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closes", [pytest.param(CLOSES, marks=pytest.mark.wide), REUSES], ids=["closed", "reused"])
 @pytest.mark.parametrize("where", [pytest.param("before torch", marks=pytest.mark.wide), "after torch"])
 def test_a_script_that_closes_every_descriptor_trains_and_keeps_its_own_files(paceline, closes, where):
@@ -115,12 +118,14 @@ def test_a_script_that_closes_every_descriptor_trains_and_keeps_its_own_files(pa
         assert file.read_bytes() == b"mine" * 9999, file
 
 
+@pytest.mark.slow
 def test_a_killed_rank_of_a_script_that_closed_every_descriptor_is_never_resumed_wrongly(paceline):
     text = RANK.replace("dist.init_process_group", CLOSES + "dist.init_process_group", 1)
     finished, _ = ran(paceline, text=text, dies=[(0, 0, 6, KILL)], code=137)
     assert "(F13)" in finished.err and "resumed at" not in finished.err
 
 
+@pytest.mark.slow
 def test_ranks_that_are_killed_while_they_resume_are_resumed_from_the_same_step(paceline):
     text = RANK.replace(
         "total, held = 0, []", "total, held = 0, []\nif attempt() == 1:\n    os.kill(os.getpid(), 9)", 1
@@ -129,6 +134,7 @@ def test_ranks_that_are_killed_while_they_resume_are_resumed_from_the_same_step(
     assert begun(lines, 2) == {0: (5, 15), 1: (5, 15)} and done(lines) == [36, 36]
 
 
+@pytest.mark.slow
 def test_a_stop_while_the_ranks_resume_ends_the_job(paceline):
     waits = "total, held = 0, []\nif attempt() == 1:\n    open('resuming', 'w').close()\n    time.sleep(600)"
     script = paceline.script("train.py", RANK.replace("total, held = 0, []", waits, 1))

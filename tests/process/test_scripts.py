@@ -28,6 +28,7 @@ def test_the_ddp_tutorial(paceline):
     assert "20 steps" in finished.err and "exposed comm" in finished.err
 
 
+@pytest.mark.slow
 def test_mp_spawn_inside_the_script(paceline):
     finished = paceline.run("run", str(WORKER_SCRIPTS / "spawn_inside.py"))
     assert finished.code == 0, finished.err
@@ -41,6 +42,7 @@ def test_an_error_below_mp_spawn_is_the_headline_with_the_childs_own_line(paceli
     assert "raised ValueError: the child's own reason" in summary and "in train" in summary
 
 
+@pytest.mark.slow
 def test_a_script_that_initialises_gloo_itself(paceline):
     finished = paceline.run("run", "--nproc-per-node", "2", str(WORKER_SCRIPTS / "gloo_itself.py"))
     assert finished.code == 0, finished.err
@@ -53,6 +55,7 @@ def test_a_script_without_torch(paceline):
     assert finished.out == "False False\n" and finished.code == 0
 
 
+@pytest.mark.slow
 def test_fsdp2(paceline):
     finished = paceline.run("run", "--nproc-per-node", "2", str(WORKER_SCRIPTS / "fsdp2.py"))
     assert finished.code == 0, finished.err
@@ -111,6 +114,7 @@ def test_a_lightning_script(paceline):
     assert steps_by_rank(paceline) == {0: 8, 1: 8}
 
 
+@pytest.mark.slow
 def test_a_rank_that_cannot_be_watched_trains_on_and_the_summary_says_so(paceline):
     # The part of paceline that works in the rank cannot be imported there.
     broken = "import sys\nsys.modules['paceline.recording'] = None\nimport torch\nprint('trained')\n"

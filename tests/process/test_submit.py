@@ -60,6 +60,7 @@ def test_the_contract_holds_on_real_hosts(engine, job, tmp_path):
     check_refused(engine, job("missing.py"), root, "E05")
 
 
+@pytest.mark.slow
 def test_a_keeper_that_is_killed_takes_the_job_with_it(engine, job, tmp_path, processes_of):
     lasting = job("lasts.py")
     place = jobs.make_run_dir(tmp_path / "runs", lasting.run_id)

@@ -68,6 +68,7 @@ def test_script_arguments_come_through_untouched(paceline):
     assert finished.out.strip() == str(argv)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(("ending", "code"), [("sys.exit(3)", 3), ("os._exit(7)", 7), ("raise ValueError('x')", 1)])
 def test_the_ranks_own_code_is_the_runs(paceline, ending, code):
     script = paceline.script("ends.py", f"import os, sys\n{ending}\n")
@@ -115,6 +116,7 @@ def test_output_failure_holds_the_real_reason_on_every_host(paceline):
         assert "fails.py:3" in failure.read_text()
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_the_agent_reaches_every_rank(paceline, number):
     job = paceline.start("run", "--nproc-per-node", "3", paceline.script("sleeps.py", SLEEPS))
@@ -244,6 +246,7 @@ def test_a_reader_that_leaves_does_not_end_the_training(paceline):
     assert (paceline.directory / "finished").exists()
 
 
+@pytest.mark.slow
 def test_a_restarted_attempt_is_not_killed_by_the_grace_of_the_one_before(paceline):
     """The only rank is gone before anybody says stop, so nothing ends that wish's grace early."""
     script = paceline.script(
@@ -257,6 +260,7 @@ def test_a_restarted_attempt_is_not_killed_by_the_grace_of_the_one_before(paceli
     assert finished.out == "whole\n"
 
 
+@pytest.mark.slow
 def test_an_error_file_in_the_scripts_own_form_does_not_keep_the_job_from_ending(paceline):
     script = paceline.script(
         "odd.py",
@@ -269,6 +273,7 @@ def test_an_error_file_in_the_scripts_own_form_does_not_keep_the_job_from_ending
     assert finished.code == 3 and "raised Odd" in finished.err
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_while_requirements_are_installed_ends_the_installation(paceline, number):
     source = paceline.directory / "source"
@@ -285,3 +290,44 @@ def test_a_stop_while_requirements_are_installed_ends_the_installation(paceline,
     assert finished.code == (130 if number == signal.SIGINT else 204), finished.err
     assert finished.out == "" and "U10" not in finished.err
     assert paceline.left() == []
+
+
+@pytest.mark.parametrize("which", [["RING"], ["SOCKET"], ["ERROR"], ["RING", "SOCKET", "ERROR"]], ids="-".join)
+def test_a_restart_works_where_a_cleaner_has_removed_what_was_made_for_the_job(paceline, which):
+    """A logout clears /run/user/UID and /dev/shm. The last ones stand for all that is above them too."""
+    script = paceline.script(
+        "cleans.py",
+        "import os, pathlib, shutil, sys\n"
+        "import paceline\n"
+        "paceline.step()\n"
+        "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+        "    for name in sys.argv[1:]:\n"
+        "        place = pathlib.Path(os.environ[f'PACELINE_{name}_DIR'])\n"
+        "        shutil.rmtree(place.parent.parent if name == 'ERROR' else place)\n"
+        "    sys.exit(3)\n"
+        "print('done')\n",
+    )
+    finished = paceline.run("run", "--max-restarts", "1", script, *which)
+    assert (finished.code, finished.out) == (0, "done\n"), finished.err
+
+
+@pytest.mark.parametrize("size", ["0", "4096", str(1 << 45)])
+def test_a_cleaner_that_cuts_off_every_file_of_the_job_ends_no_rank(paceline, size):
+    """A script that empties /dev/shm, or what it takes for it: a page that is gone is SIGBUS in whoever has mapped it."""
+    script = paceline.script(
+        "cleans.py",
+        "import os, pathlib, sys, time\n"
+        "import paceline\n"
+        "for step in range(100):\n"
+        "    paceline.step()\n"
+        "    for name in ('RING', 'SOCKET', 'ERROR'):\n"
+        "        for place in pathlib.Path(os.environ[f'PACELINE_{name}_DIR']).rglob('*'):\n"
+        "            if place.is_file():\n"
+        "                os.truncate(place, int(sys.argv[1]))\n"
+        "    time.sleep(0.01)\n"
+        "print('done')\n",
+    )
+    finished = paceline.run("run", script, size)
+    assert (finished.code, finished.out) == (0, "done\n"), finished.err
+    (rank,) = paceline.evidence().ranks
+    assert rank.step_count == 100

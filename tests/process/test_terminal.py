@@ -18,6 +18,7 @@ sys.stdout.write("\\rprogress 20%")
 """
 
 
+@pytest.mark.slow
 def test_an_unfinished_line_is_never_erased_on_a_terminal(paceline):
     ours, theirs = os.openpty()
     command = [sys.executable, "-m", "paceline", "run", paceline.script("bar.py", UNFINISHED)]
@@ -44,6 +45,7 @@ def test_the_summary_begins_on_a_line_of_its_own(paceline):
     assert "\nno end\ndone  r-" in paceline.run("run", script).err
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("streams", ["2>/dev/full", ">/dev/full 2>/dev/full", "<&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_job_whose_words_nobody_can_read_ends_with_its_own_code(paceline, streams):
     ends = paceline.script("ends.py", "print('here', flush=True)\nraise SystemExit(7)\n")
@@ -53,6 +55,7 @@ def test_a_job_whose_words_nobody_can_read_ends_with_its_own_code(paceline, stre
     assert len(list((paceline.directory / ".paceline" / "runs").glob("*/hosts/*/attempt_0/rank_*.out"))) == 2
 
 
+@pytest.mark.slow
 def test_an_answer_that_does_not_fit_on_the_disk_is_an_error_in_four_parts(paceline):
     command = f"{sys.executable} -m paceline explain > /dev/full"
     ended = subprocess.run(
@@ -79,6 +82,7 @@ for line in range(10):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hosts", [("--nproc-per-node", "16"), ("--local-hosts", "2", "--nproc-per-node", "8")])
 def test_lines_of_ranks_that_write_letter_by_letter_do_not_mix(paceline, hosts):
     command = [sys.executable, "-m", "paceline", "run", *hosts, paceline.script("letters.py", LETTER_BY_LETTER)]

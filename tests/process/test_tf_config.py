@@ -33,6 +33,7 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and index == 1 and "fail" in 
 """
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     "where",
     [
@@ -51,6 +52,7 @@ def test_every_rank_reaches_every_other(paceline, where):
         assert f"rank {rank} heard {[other for other in range(ranks) if other != rank]}" in job.out
 
 
+@pytest.mark.slow
 def test_a_restart_finds_the_ports_of_its_own_attempt(paceline):
     words = ("--local-hosts", "2", "--tf-config", "multi_worker_mirrored", "--max-restarts", "1")
     job = paceline.run("run", *words, paceline.script("meet.py", MEET), "fail")
@@ -121,6 +123,7 @@ while os.environ["WORLD_SIZE"] == "2":
 """
 
 
+@pytest.mark.slow
 def test_a_job_that_goes_on_with_fewer_hosts_has_a_cluster_of_these(paceline):
     words = ("run", "--nnodes", "1:2", "--max-restarts", "1", "--master-addr", "127.0.0.1", "--master-port")
     words += (str(free_port()), "--tf-config", "multi_worker_mirrored", "--node-rank")
@@ -133,6 +136,7 @@ def test_a_job_that_goes_on_with_fewer_hosts_has_a_cluster_of_these(paceline):
     assert finished.code == 0 and "1 of 1" in finished.out, finished.err
 
 
+@pytest.mark.slow
 def test_a_chief_and_an_evaluator_of_the_user_are_taken_in_the_order_of_the_ranks(paceline):
     """An evaluator is no task of the cluster that the others wait for, and has a rank of its own behind theirs."""
     cluster = {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"]}

@@ -126,6 +126,7 @@ def test_every_key_does_what_it_says(top):
     assert top.process.returncode == 0 and top.is_as_before()
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_a_signal_leaves_the_terminal_as_it_was(top, number, code):
     top.until_shown(b"q quit")
@@ -136,6 +137,7 @@ def test_a_signal_leaves_the_terminal_as_it_was(top, number, code):
     assert b"Traceback" not in top.seen
 
 
+@pytest.mark.slow
 def test_ctrl_z_gives_the_terminal_back_and_fg_takes_it_again(top):
     top.until_shown(b"q quit")
     top.press(b"\x1a")
@@ -151,6 +153,7 @@ def test_ctrl_z_gives_the_terminal_back_and_fg_takes_it_again(top):
     assert top.is_as_before()
 
 
+@pytest.mark.slow
 def test_a_changed_window_is_painted_at_once(paceline, job):
     top = Top(paceline, "--interval", "1h")
     try:

@@ -72,6 +72,7 @@ def test_the_page_follows_a_job_looks_at_it_and_stops_it(paceline):
     assert server.wait(10.0).code == 0
 
 
+@pytest.mark.slow
 def test_a_server_beside_a_run_neither_holds_the_run_nor_ends_with_it(paceline):
     done = paceline.run("run", "--web", "--nproc-per-node", "1", paceline.script("train.py", "print('done')"))
     assert done.code == 0

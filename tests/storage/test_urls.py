@@ -1,8 +1,11 @@
 """Which texts are URLs, what may be shown of them, and what is said where nothing reaches them."""
 
+import sys
+
 import pytest
 
 from paceline.errors import UsageError
+from paceline.storage import urls
 from paceline.storage.urls import as_prefix, below, file_system, is_url, safe_key, shown, shown_argv, use_s3_at
 
 
@@ -63,12 +66,26 @@ def test_other_keys_have_none(key):
     assert safe_key(key) is None
 
 
-@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:5000", ""])
-def test_a_process_can_be_told_where_s3_is(endpoint, monkeypatch):
-    fsspec = pytest.importorskip("fsspec")
-    pytest.importorskip("s3fs")
-    monkeypatch.setattr(fsspec.config, "conf", {})
+@pytest.mark.parametrize(
+    ("endpoint", "asked"),
+    [("http://127.0.0.1:5000", "http://127.0.0.1:5000"), ("", "https://s3.eu-west-1.amazonaws.com")],
+)
+@pytest.mark.parametrize("scheme", ["s3", "S3", "s3a"])
+def test_a_process_can_be_told_where_s3_is(endpoint, asked, scheme, monkeypatch):
+    pytest.importorskip("boto3", reason="pip install 'paceline[s3]'")
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(urls, "_S3_CLIENT", {})
     use_s3_at(endpoint, "eu-west-1")
-    store, path = file_system("s3://bucket/key")
+    store, path = file_system(f"{scheme}://bucket/key")
     assert path == "bucket/key"
-    assert (store.endpoint_url, store.client_kwargs) == (endpoint or None, {"region_name": "eu-west-1"})
+    assert (store.client.meta.endpoint_url, store.client.meta.region_name) == (asked, "eu-west-1")
+
+
+def test_without_boto3_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    monkeypatch.delitem(sys.modules, "paceline.storage.s3", raising=False)
+    with pytest.raises(UsageError) as refused:
+        file_system("s3://bucket/key")
+    assert refused.value.code == "E50" and "boto3" in refused.value.saw
+    assert refused.value.next == "pip install 'paceline[s3]'"

@@ -72,7 +72,8 @@ def install(version: str, directory: Path, interpreter: str | Path = sys.executa
     subprocess.run([interpreter, "-m", "venv", "--without-pip", directory], check=True)
     python = directory / "bin" / "python"
     with tempfile.TemporaryDirectory() as folder:
-        pip(python, "download", "--no-deps", "--dest", folder, f"torch=={version}")
+        # Three signs, so that a build for CPUs alone ("2.13.0+cpu") that lies on the machine is not taken for it.
+        pip(python, "download", "--no-deps", "--dest", folder, f"torch==={version}")
         (wheel,) = Path(folder).iterdir()
         required = requirements_of(wheel)
         needed = [*without_cuda(required), *paceline_requirements(REPOSITORY / "pyproject.toml")]

@@ -79,6 +79,7 @@ def running(path, folder):
     return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", all_but([name for name, path in OURS.items() if path.stem in KEPT], OURS))
 def test_a_trace_finds_what_the_script_has_when_it_runs(name, tmp_path, monkeypatch):
     path = OURS[name]
@@ -99,6 +100,7 @@ def test_a_trace_finds_what_the_script_has_when_it_runs(name, tmp_path, monkeypa
     assert found.flops and found.operations and found.batch
 
 
+@pytest.mark.slow
 def test_precision_accumulation_and_shards_are_seen():
     accumulated = traced(OURS["tests/trace/scripts/accumulation.py"])
     assert (accumulated.microbatches, accumulated.batch) == (4, 8)
@@ -106,6 +108,7 @@ def test_precision_accumulation_and_shards_are_seen():
     assert traced(OURS["tests/worker/scripts/fsdp2.py"]).strategy is Strategy.FSDP
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(("script", "deciding"), [("by_value.py", "nonzero"), ("until_sure.py", "while ")])
 def test_a_way_that_depends_on_values_is_refused_with_its_line(script, deciding):
     path = REPOSITORY / "tests/trace/scripts" / script

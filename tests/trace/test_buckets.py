@@ -26,6 +26,7 @@ def test_types_do_not_share_a_bucket_and_a_sparse_gradient_stands_alone():
     assert buckets(mixed) == (100, 6, 14)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.process
 @pytest.mark.parametrize("cap_mib", [None, 1, 4])
 def test_they_are_those_of_torch(cap_mib):

@@ -114,6 +114,7 @@ def test_a_decision_by_a_value_is_an_assumption_with_its_line(traced):
     assert "taken as True" in lines[13]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [
@@ -147,6 +148,7 @@ def test_the_script_finds_as_many_devices_as_are_asked_about(traced):
     assert any("one of 8," in what for what in said(found))
 
 
+@pytest.mark.slow
 def test_data_parallel_is_traced_whatever_the_number_of_devices(traced):
     wrapped = """
     if torch.cuda.device_count() > 1:
@@ -159,23 +161,27 @@ def test_data_parallel_is_traced_whatever_the_number_of_devices(traced):
     assert any("nn.DataParallel" in what for what in said(several))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["", pytest.param("print('no torch here')", marks=pytest.mark.wide)])
 def test_a_script_without_a_step_is_no_trace(traced, text):
     assert refused(traced, text, head="").code == "P05"
 
 
+@pytest.mark.slow
 def test_a_script_that_takes_too_long_is_stopped(traced):
     error = refused(traced, "import time\ntime.sleep(600)\n", head="", timeout_seconds=4.0)
     assert error.code == "P05"
     assert "--trace-timeout" in error.next
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_no_trace(traced):
     error = refused(traced, "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n", head="")
     assert error.code == "P06"
     assert "SIGSEGV" in error.what
 
 
+@pytest.mark.slow
 def test_no_checkpoint_is_written_and_an_old_one_is_read(traced, tmp_path):
     found = traced(
         """
@@ -210,6 +216,7 @@ def test_activations_are_recomputed_where_the_script_says_so(traced):
     assert again.flops > 1.2 * kept.flops
 
 
+@pytest.mark.slow
 def test_a_factory_stands_for_the_script(traced, tmp_path):
     (tmp_path / "made.py").write_text(
         HEAD + "def make():\n    return model, (inputs,), lambda out, batch: F.cross_entropy(out, wanted)\n"
@@ -237,6 +244,7 @@ def test_a_process_that_the_script_starts_runs_in_the_trace(traced):
     assert "a process that the script starts runs in the tracing one" in said(found)
 
 
+@pytest.mark.slow
 def test_a_script_without_optimizer_is_told_so_and_where(traced):
     head = HEAD.replace("optimizer =", "_ = lambda: 0  #")
     text = "while True:\n    model.zero_grad()\n    model(inputs).sum().backward()\n"

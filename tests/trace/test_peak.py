@@ -56,6 +56,7 @@ def script(path, *parts):
     return str(path)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", MODELS)
 def test_the_peak_is_that_of_the_allocator(name, tmp_path):
     real = script(tmp_path / "real.py", MODELS[name], STEP, REAL)
@@ -66,6 +67,7 @@ def test_the_peak_is_that_of_the_allocator(name, tmp_path):
     assert found.activation_bytes + found.peak_fixed_bytes + found.parameter_bytes + found.gradient_bytes >= 0.95 * most
 
 
+@pytest.mark.slow
 def test_activations_grow_with_the_batch_and_nothing_else_does(tmp_path):
     def traced(batch):
         text = MODELS["convolutions"].replace("16", str(batch))

@@ -16,7 +16,6 @@ import pytest
 from patience import patient
 from ports import free_port
 
-from paceline.recording.output_mark import between_marks
 from paceline.recording.ring import Record, RingHeader, RingReader, parse_records
 from paceline.recording.state_buffer import StateHeader, new_buffer
 
@@ -109,7 +108,7 @@ class Workplace:
             return [self._left_by(process) for process in ranks]
 
     def _left_by(self, process: subprocess.Popen[str]) -> Left:
-        out, err = map(_without_marks, process.communicate(timeout=patient(100)))
+        out, err = process.communicate(timeout=patient(100))
         return self._without_torchs_own_end(process, Left(process.returncode, out, err))
 
     def _without_torchs_own_end(self, process: subprocess.Popen[str], left: Left) -> Left:
@@ -129,12 +128,6 @@ def _end(process: subprocess.Popen[str]) -> None:
     if process.returncode is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-
-
-def _without_marks(text: str) -> str:
-    """Output without the marks of kept steps, which an agent takes out of it."""
-    texts, rest = between_marks(text.encode())
-    return b"".join([*(one for one, _ in texts), rest]).decode()
 
 
 @pytest.fixture

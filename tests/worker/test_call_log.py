@@ -60,6 +60,7 @@ def test_every_part_of_a_call_is_recorded(workplace, written):
     assert (barrier.index, barrier.operation, barrier.dtype, barrier.site.line) == (3, "barrier", None, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world_size", [pytest.param(2, marks=pytest.mark.wide), 3])
 def test_right_programs_have_no_divergence(workplace, world_size):
     left = workplace.run("idioms.py", world_size=world_size)
@@ -69,6 +70,7 @@ def test_right_programs_have_no_divergence(workplace, world_size):
     assert diverged(calls) == ()
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("how", "differs", "runs_through"),
     [
@@ -90,6 +92,7 @@ def test_the_rings_hold_what_differs_also_where_it_ends_the_process(workplace, h
         assert {call.site.callers[0].rpartition(":")[2] for call in divergence.calls.values()} == {"23", "27"}
 
 
+@pytest.mark.slow
 def test_an_instrument_that_fails_is_dropped_and_the_call_goes_through(workplace, written):
     script = written(
         "import torch, torch.distributed as dist\n"
@@ -106,6 +109,7 @@ def test_an_instrument_that_fails_is_dropped_and_the_call_goes_through(workplace
     assert "COLLECTIVES: ValueError: no" in header.failure
 
 
+@pytest.mark.slow
 def test_the_loader_of_the_steps_says_how_long_it_is(workplace, written):
     script = written(
         "import torch\n"
@@ -125,6 +129,7 @@ def test_the_loader_of_the_steps_says_how_long_it_is(workplace, written):
     assert (header.loader_batches, header.batch_size) == (20, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kept", [pytest.param("num_workers=0", marks=pytest.mark.wide), "num_workers=1, persistent_workers=True"]
 )

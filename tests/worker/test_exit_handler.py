@@ -8,6 +8,7 @@ import pytest
 pytestmark = pytest.mark.process
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(("how", "code"), [("end", 0), ("0", 0), ("3", 3)])
 def test_the_exit_code_that_the_script_meant_is_in_the_ring(workplace, how, code):
     (left,) = workplace.run("leaves.py", how)
@@ -28,6 +29,7 @@ def test_an_exception_is_reported_with_the_users_own_frame(workplace):
     assert "RuntimeError: bad batch" in left.err and "paceline" not in left.err
 
 
+@pytest.mark.slow
 def test_an_exception_counts_even_where_the_script_took_the_excepthook(workplace, written):
     script = written(
         "import sys\n"
@@ -58,6 +60,7 @@ def test_an_error_without_torch_is_reported_too(workplace, written):
     assert (error["type"], error["rank"], error["line"], error["function"]) == ("JSONDecodeError", 5, 4, "load")
 
 
+@pytest.mark.slow
 def test_a_code_that_nothing_shows_is_not_claimed(workplace, written):
     script = written(
         "import torch\n"
@@ -83,6 +86,7 @@ TRAINED = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after", "code"),
     [
@@ -104,6 +108,7 @@ def test_a_rank_below_a_shell_ends_with_its_own_code_and_whole_files(workplace, 
     assert (left.out, metrics.read_text()) == (f"ended with {code}\n", "never flushed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after", "known"),
     [
@@ -125,6 +130,7 @@ def test_only_the_code_that_the_process_leaves_with_is_claimed(workplace, writte
     assert (header.exit_code, left.code) == (known, 3 if known is None else known)
 
 
+@pytest.mark.slow
 def test_an_exception_that_cannot_be_spelled_is_reported_all_the_same(workplace, written):
     script = written("class Broken(Exception):\n    def __str__(self): raise ValueError\nraise Broken\n")
     workplace.run(sys.executable, script)

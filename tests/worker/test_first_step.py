@@ -76,6 +76,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.process
 @pytest.mark.parametrize("wrap", [pytest.param("plain", marks=pytest.mark.wide), "ddp", "fsdp2", "compiled"])
 def test_what_a_script_does_before_its_first_pass_counts_as_no_step(workplace, written, wrap):

@@ -26,6 +26,7 @@ def asked(path: Path, handler: str = "ping") -> str:
         return "refused"
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     "last",
     [
@@ -60,6 +61,7 @@ def test_nothing_is_asked_from_the_end_of_the_main_thread_on(workplace, written,
     assert (process.returncode, err) == (0, "")
 
 
+@pytest.mark.slow
 def test_the_exit_waits_for_the_question_under_way(workplace, written):
     process = workplace.start(sys.executable, written(TRAINED), stdin=True)
     gate = workplace.directory / "sockets" / f"{process.pid}.gate"
@@ -81,6 +83,7 @@ def test_the_exit_waits_for_the_question_under_way(workplace, written):
     assert (process.returncode, err) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_process_that_joins_while_it_leaves_has_no_server(workplace, written):
     script = written(
         "import atexit, torch\n"

@@ -85,6 +85,7 @@ def test_a_new_instrument_is_one_file_and_one_that_raises_is_reported_once(with_
     assert failures[2:] == ["PATCH: LookupError: torch.optim.optimizer", "EVENT: RuntimeError: at step 2"]
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_a_new_instrument_is_turned_off_by_the_name_of_its_file(with_more):
     (left,) = with_more.run("loops.py", "gan", PACELINE_OFF="heat,event,patch,asked,empty,replica")

@@ -68,6 +68,7 @@ def files(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("how", "file", "loaded"),
     [
@@ -102,6 +103,7 @@ def test_what_is_loaded_before_the_first_step_is_noted_with_the_age_of_its_file(
         assert header.loaded_ns == (loaded and loaded * 10**9)
 
 
+@pytest.mark.slow
 def test_what_a_parent_loaded_for_its_child_is_not_known(workplace):
     workplace.run("spawn_inside.py")
     assert [header.loaded_ns for header, _ in workplace.rings] == [None, None]

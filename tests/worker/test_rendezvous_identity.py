@@ -56,3 +56,30 @@ def test_the_script_of_a_zip_application_is_the_archive(monkeypatch, tmp_path):
     found = brought(rendezvous_identity.identity({}, 0, 2))
     assert (found["script"], found["script_crc"]) == ("train.pyz", f"{zlib.crc32(archive.read_bytes()):08x}")
     assert found["code_files"] == "0"
+
+
+@pytest.mark.parametrize("size_bytes", [(8 << 20) + 1, 3 << 30])
+def test_a_large_program_is_read_at_both_ends_alone_and_told_apart(monkeypatch, tmp_path, size_bytes):
+    archive = tmp_path / "train.pyz"
+    main = type("Main", (), {"__file__": str(archive / "__main__.py")})
+    monkeypatch.setattr("sys.modules", {**__import__("sys").modules, "__main__": main})
+
+    def told(begin, end, size=size_bytes):
+        # A hole, so that it takes no room on the disk.
+        with archive.open("wb") as file:
+            file.write(begin)
+            file.seek(size - len(end))
+            file.write(end)
+        read_before = _characters_read()
+        found = brought(rendezvous_identity.identity({}, 0, 2))["script_crc"]
+        assert _characters_read() - read_before < 8 << 20
+        return found
+
+    same = told(b"PK", b"end")
+    assert told(b"PK", b"end") == same
+    assert len({same, told(b"QK", b"end"), told(b"PK", b"fin"), told(b"PK", b"end", size_bytes + 1)}) == 4
+
+
+def _characters_read():
+    with open("/proc/self/io") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("rchar"))

@@ -45,6 +45,7 @@ def test_calls_are_counted_exactly(workplace, written):
     assert (header.exiting, header.failure) == (True, "")
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.process
 @pytest.mark.parametrize("place", ["first", "last"])
 def test_calls_beside_an_optimizer_make_no_step_twice(workplace, written, place):
@@ -64,6 +65,7 @@ def test_a_strategy_of_gradients_that_has_nothing_to_do_is_said(workplace, writt
     assert "--gradients ring has nothing to do: strategies exchange gradients of torch" in texts.read_text()
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.process
 @pytest.mark.parametrize("off", ["steps", "script_steps", "all"])
 def test_turned_off_nothing_is_counted(workplace, written, off):

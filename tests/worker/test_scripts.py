@@ -38,6 +38,7 @@ def test_the_ddp_tutorial_is_counted_and_timed(workplace):
         assert sum(step[2] for step in steps(records)) == header.step_total_ns
 
 
+@pytest.mark.slow
 def test_ranks_of_mp_spawn_are_ranks_and_the_script_is_none(workplace):
     (left,) = workplace.run("spawn_inside.py")
     assert left.code == 0, left.err
@@ -56,6 +57,7 @@ def test_an_error_in_a_spawned_rank_is_reported_with_the_childs_own_frame(workpl
     assert error["function"] == "train" and error["source"].startswith("raise ValueError")
 
 
+@pytest.mark.slow
 def test_a_script_that_initialises_gloo_itself_may_do_so_twice(workplace):
     left = workplace.run("gloo_itself.py", world_size=2)
     for rank, process in enumerate(left):
@@ -66,6 +68,7 @@ def test_a_script_that_initialises_gloo_itself_may_do_so_twice(workplace):
         assert header.collective_count >= 6 and header.failure == ""
 
 
+@pytest.mark.slow
 def test_a_shell_script_starts_ranks_too(workplace, written):
     shell = written(f'"$PYTHON" {Path(__file__).parent}/scripts/loops.py gan\necho done\n', "train.sh")
     (left,) = workplace.run("bash", shell, PYTHON=sys.executable)
@@ -74,6 +77,7 @@ def test_a_shell_script_starts_ranks_too(workplace, written):
     assert (header.rank, header.step_count) == (0, 6)
 
 
+@pytest.mark.slow
 def test_fsdp2_is_counted_and_its_waits_are_timed(workplace):
     left = workplace.run("fsdp2.py", world_size=2)
     assert [rank.out for rank in left] == ["trained 0\n", "trained 1\n"], left[0].err
@@ -97,6 +101,7 @@ def test_a_collective_that_holds_the_training_up_is_recorded_with_its_size(workp
         assert OPERATIONS[longest.code] == "allreduce" and longest.values[3] == 16_000_000
 
 
+@pytest.mark.slow
 def test_collectives_of_every_form_are_counted_once_and_called_by_their_name(workplace, written):
     script = written(
         "import torch, torch.distributed as dist\n"
@@ -124,6 +129,7 @@ def test_collectives_of_every_form_are_counted_once_and_called_by_their_name(wor
         assert waited <= {"allreduce", "send", "recv", "monitored_barrier"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "backend",
     ["aot_eager", *([pytest.param("inductor", marks=pytest.mark.wide)] if shutil.which("g++") else [])],
@@ -154,6 +160,7 @@ def test_torch_compile_makes_the_same_graphs_where_the_state_is_kept(workplace):
         assert optimizer[kind] == optimizer_alone[kind]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrap", [pytest.param("fsdp1", marks=pytest.mark.wide), "fsdp2"])
 def test_torch_compile_breaks_the_graph_of_a_sharded_model_nowhere_else(workplace, wrap):
     with_us, _ = workplace.run("compiled_sharded.py", wrap, world_size=2)
@@ -165,6 +172,7 @@ def test_torch_compile_breaks_the_graph_of_a_sharded_model_nowhere_else(workplac
 LOOPS = ("accumulation", "gan", "scaler", "folds", "pairs_of_folds", "joined_late")
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("loop", all_but(["accumulation", "gan", "pairs_of_folds"], LOOPS))
 def test_a_step_counts_once_however_often_optimizers_step(workplace, loop):
     (left,) = workplace.run("loops.py", loop)
@@ -192,6 +200,7 @@ def test_a_script_without_torch_opens_no_ring_and_loads_nothing_of_paceline(work
     assert workplace.rings == []
 
 
+@pytest.mark.slow
 def test_forked_children_and_loader_workers_open_no_ring(workplace):
     (left,) = workplace.run("forks.py")
     assert (left.code, left.out) == (0, "child left with 7\n"), left.err
@@ -219,6 +228,7 @@ def test_a_rank_loads_only_paceline_the_standard_library_and_what_torch_loads(wo
     }
 
 
+@pytest.mark.slow
 def test_a_killed_ranks_ring_can_still_be_read(workplace):
     rank = workplace.start("killed.py")
     assert rank.stdout is not None and rank.stdout.readline() == "five\n"
@@ -229,6 +239,7 @@ def test_a_killed_ranks_ring_can_still_be_read(workplace):
     assert len(steps(records)) == 5
 
 
+@pytest.mark.slow
 def test_host_names_of_the_run_resolve_without_an_etc_hosts(workplace, written):
     script = written(
         "import os, socket, torch.distributed as dist\n"
@@ -242,6 +253,7 @@ def test_host_names_of_the_run_resolve_without_an_etc_hosts(workplace, written):
     assert [rank.out for rank in left] == [f"{rank} 127.0.0.3 algo-1\n" for rank in (0, 1)], left[0].err
 
 
+@pytest.mark.slow
 def test_without_a_process_group_the_rank_is_watched_from_its_first_step_on(workplace, written):
     script = written(
         "import torch\n"

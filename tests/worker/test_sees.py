@@ -42,6 +42,7 @@ def test_a_watched_script_sees_the_same(workplace, plain):
     assert {name: value for name, value in found.items() if value != plain[name]} == {}
 
 
+@pytest.mark.slow
 def test_a_script_whose_state_is_kept_sees_the_same(workplace, plain):
     workplace.keeps_state = True
     (left,) = workplace.run("sees.py", "--a", "b")
@@ -53,6 +54,7 @@ def test_a_script_whose_state_is_kept_sees_the_same(workplace, plain):
     assert {name: value for name, value in found.items() if value != alone[name]} == {}
 
 
+@pytest.mark.slow
 def test_what_a_script_sees_of_its_loops_files_and_functions_is_the_same_but_for_what_is_documented(workplace):
     """The differences are rows of the table in docs/running.md."""
     workplace.keeps_state = True
@@ -77,6 +79,7 @@ def test_what_a_script_sees_of_its_loops_files_and_functions_is_the_same_but_for
     assert {name: value for name, value in found.items() if value != expected[name]} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["all", pytest.param(EVERY_INSTRUMENT, marks=pytest.mark.wide)])
 def test_each_instrument_can_be_turned_off(workplace, plain, word):
     (left,) = workplace.run("sees.py", "--a", "b", PACELINE_OFF=word)
@@ -84,6 +87,7 @@ def test_each_instrument_can_be_turned_off(workplace, plain, word):
     assert seen(left) == plain
 
 
+@pytest.mark.slow
 def test_what_is_turned_off_is_not_judged_and_the_rest_is(workplace):
     (left,) = workplace.run("sees.py", PACELINE_OFF="data, collectives,nothing")
     ((header, _),) = workplace.rings

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import venv
 
 import pytest
 
@@ -20,6 +21,7 @@ def test_an_existing_sitecustomize_runs_and_keeps_its_name(workplace, written):
     assert (left.code, left.out, left.err) == (0, "here 1\n", "")
 
 
+@pytest.mark.slow
 def test_a_sitecustomize_that_raises_is_reported_as_without_us_and_the_rank_still_counts(workplace, written):
     theirs = written("raise RuntimeError('theirs is broken')\n", "theirs/sitecustomize.py")
     directory = os.path.dirname(theirs)
@@ -43,6 +45,7 @@ def test_children_are_reached_through_any_python(workplace, written):
     assert left.out == "True\nFalse\n"
 
 
+@pytest.mark.slow
 def test_a_users_own_module_called_paceline_keeps_its_name(workplace, written):
     theirs = written("me = 'a library for something else'\n", "theirs/paceline.py")
     script = written(
@@ -57,6 +60,7 @@ def test_a_users_own_module_called_paceline_keeps_its_name(workplace, written):
     assert (header.step_count, header.exiting) == (1, True)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("before", "after", "changed"),
     [("", "", False), ("os.environ['X'] = '1'", "", True), ("", "os.environ['X'] = '1'", True)],
@@ -72,6 +76,7 @@ def test_a_changed_environment_is_one_of_before_torch_whatever_else_came_first(
     assert header.environment_changed == changed
 
 
+@pytest.mark.slow
 def test_a_rank_without_its_directories_trains_as_if_we_were_not_there(workplace):
     (left,) = workplace.run("loops.py", "gan", PACELINE_RING_DIR="/nowhere", PACELINE_SOCKET_DIR="/nowhere")
     assert (left.code, left.out, left.err) == (0, "", "")
@@ -99,3 +104,19 @@ def test_what_is_named_by_a_part_of_its_name_is_there(repository):
     places = [package / end.replace(".", "/") for end in ends]
     missing = [str(place) for place in places if not (place.is_dir() or place.with_suffix(".py").is_file())]
     assert missing == []
+
+
+def test_python_of_another_environment_finds_what_is_installed_there(workplace, written, tmp_path):
+    """A rank may start a tool that has an environment of its own. In that of the rank all of it is there, in every child too."""
+    other = tmp_path / "other"
+    venv.create(other, with_pip=False)
+    look = "import importlib.util as u; print([u.find_spec(n) is not None for n in ('paceline', 'smdistributed')], flush=True)"
+    script = written(
+        "import os, subprocess, sys\n"
+        f"look = {look!r}\n"
+        f"for python in ({str(other / 'bin' / 'python')!r}, sys.executable):\n"
+        "    subprocess.run([python, '-c', look], check=True)\n"
+        "exec(look)\n"
+    )
+    (left,) = workplace.run(sys.executable, script)
+    assert left.out.splitlines() == ["[False, False]", "[True, True]", "[True, True]"], left.err

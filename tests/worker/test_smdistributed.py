@@ -99,6 +99,7 @@ def test_one_that_is_really_installed_wins_and_what_it_lacks_is_ours(workplace, 
     assert left.out == "1 True\n", left.err
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.process
 @pytest.mark.parametrize("form", FORMS)
 def test_each_form_of_import_works_by_itself(workplace, form):

@@ -35,7 +35,14 @@ _RENDEZVOUS_SECONDS = (
     "read_timeout",
     "keep_alive_interval",
 )
-_RENDEZVOUS_KEYS = (*_RENDEZVOUS_SECONDS, "keep_alive_max_attempt", "is_host", "store_type", "rank")
+RENDEZVOUS_KEYS = (
+    *_RENDEZVOUS_SECONDS,
+    *("keep_alive_max_attempt", "is_host", "store_type", "rank", "cas_backoff_max_seconds", "use_libuv"),
+    *("protocol", "ssl_cert", "ssl_cert_key", "ca_cert", "cert", "key", "cacert", "etcd_prefix"),
+)
+"""Every key of --rdzv-conf that a rendezvous of torch reads, or read once. Most have no effect here."""
+# A key that is less like a known one than this is somebody else's key, not a misspelled one.
+_MISSPELLED_LIKENESS = 0.8
 _YES = frozenset({"1", "true", "t", "yes", "y"})
 _NO = frozenset({"0", "false", "f", "no", "n"})
 
@@ -127,24 +134,31 @@ def duration(option: str, text: str, *, example: str = "12h", zero: bool = False
 
 
 def rendezvous_conf(text: str) -> dict[str, str]:
-    """Keys and values of `--rdzv-conf`. Only torch's own keys are accepted, because a misspelled key would be ignored silently."""
+    """Keys and values of `--rdzv-conf`. A key that torch does not have stays in, unless it is a misspelled one: torchrun ignores such keys
+    silently, so the wanted time would not count.
+    """
     conf: dict[str, str] = {}
     for pair in text.split(",") if text.strip() else ():
         key, _, value = (part.strip() for part in pair.partition("="))
         if not key or not value:
             raise bad_value("--rdzv-conf", text, "KEY=VALUE,...", "join_timeout=600,last_call_timeout=30")
-        if key not in _RENDEZVOUS_KEYS:
-            near = nearest(key, _RENDEZVOUS_KEYS) or "join_timeout"
+        near = None if key in RENDEZVOUS_KEYS else nearest(key, RENDEZVOUS_KEYS, _MISSPELLED_LIKENESS)
+        if near is not None:
             raise UsageError(
                 "U03",
                 f"--rdzv-conf has no key {key}",
-                saw=f"keys are {', '.join(_RENDEZVOUS_KEYS)}",
+                saw=f"the nearest one is {near}",
                 next=f"paceline run --rdzv-conf {near}={value} ...",
             )
         if key in _RENDEZVOUS_SECONDS and not re.fullmatch(r"\d+", value):
             raise bad_value("--rdzv-conf", f"{key}={value}", "a whole number of seconds", f"{key}=600")
         conf[key] = value
     return conf
+
+
+def unknown_rendezvous_keys(text: str) -> list[str]:
+    """The keys of `--rdzv-conf` that no rendezvous of torch reads."""
+    return [key for key in rendezvous_conf(text) if key not in RENDEZVOUS_KEYS]
 
 
 def yes_or_no(option: str, text: str) -> bool:

@@ -19,6 +19,7 @@ from paceline.diagnosis.case import (
     from_plain,
 )
 from paceline.diagnosis.crash.root_cause import with_early_ends
+from paceline.diagnosis.hang.wait_graph import with_known_numbers
 from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
 from paceline.facts import Evidence, RankExit, RankRecord, Run
 from paceline.spelling import plural
@@ -167,7 +168,7 @@ class _Reader:
             if event.get("event") == "standstill":
                 standstill = self._fact(event, Stall, "standstill")
                 if standstill is not None:
-                    return standstill, {pulse.rank: pulse for pulse in self._pulses(event)}
+                    return standstill, with_known_numbers({pulse.rank: pulse for pulse in self._pulses(event)})
         return None, {}
 
     def confirmation(self) -> Confirmation | None:
@@ -185,7 +186,7 @@ class _Reader:
             if event.get("event") == "attempt_started":
                 break
             if event.get("event") == "last_pulses":
-                return {pulse.rank: pulse for pulse in self._pulses(event)}
+                return with_known_numbers({pulse.rank: pulse for pulse in self._pulses(event)})
         return {}
 
     def exits(self) -> list[RankExit]:

@@ -90,6 +90,24 @@ class GroupCounters:
     """Data type of that collective."""
     numel: int | None = None
     """Elements of that collective."""
+    recorder: str = "gloo"
+    """Which of torch's recorders counts: "gloo", "nccl" (ProcessGroupNCCL), "nccl2" (ProcessGroupNCCL2) or another backend's name."""
+    started: bool | None = None
+    """Whether the device has begun the oldest collective that is not over; None: not recorded."""
+    operations: int | None = None
+    """Operations of the group that the rank has issued, with sends and those of other backends, where the recorder counts these alone.
+    `enqueued` is then known only if a collective is not over, and else the most that it can be."""
+    open_operation: int | None = None
+    """Number of the oldest collective that is not over, among these operations."""
+    messages: tuple[tuple[int, int], ...] = ()
+    """Sends and receives that are not over: (sender, receiver), global ranks."""
+    unshown: bool = False
+    """Something is not over that the recorder counts and does not show."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all that the rank has issued in this group is over."""
+        return self.enqueued <= self.completed and not self.messages and not self.unshown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +147,9 @@ class Heartbeat:
     group_ranks: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Name of a group -> its global ranks, where known."""
     groups: tuple[GroupCounters, ...] | None = None
-    """From the flight recorder; None: it was not asked or did not answer."""
+    """From the flight recorders; None: they were not asked or did not answer."""
+    driver_answers: bool | None = None
+    """Whether the CUDA driver answers NCCL's flight recorder for this process; None: not known."""
     exchanges: tuple[GroupCounters, ...] = ()
     """The same of the groups and lanes of paceline's own exchange, which the flight recorder does not see."""
     exit_code: int | None = None
@@ -237,6 +257,12 @@ class Stall:
     """Of `late`, ranks that wait for each other, each in something else."""
     basis: str = "steps"
     """What the order of arrival is known from: "flight recorder", "exchanges", "calls", "phase", "stacks", "steps" or "start"."""
+    recorder: str = ""
+    """Of a flight recorder: which one, as in GroupCounters."""
+    behind: tuple[int, ...] = ()
+    """Of `late`, ranks that have come, and whose device has not: what is over on others is not over there."""
+    together: bool = False
+    """Every rank of the group has come, and none of them waits for a rank elsewhere."""
     group: str | None = None
     """Group of the collective that the others wait in."""
     index: int | None = None
@@ -253,6 +279,11 @@ class Stall:
     """The attempt, counted from 0."""
     places: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Rank -> a number for its last known place in the code, and since when it has been there."""
+
+
+def name_of_recorder(recorder: str) -> str:
+    """Which flight recorder, in words."""
+    return "NCCL's flight recorder" if recorder.startswith("nccl") else "torch's flight recorder"
 
 
 class Proof(StrEnum):
@@ -328,6 +359,8 @@ class Divergence:
     """Rank -> calls of this group so far."""
     basis: str = "calls"
     """Either "calls" (issued from Python) or "flight recorder" (no call sites, reduce op, root)."""
+    recorder: str = ""
+    """Of a flight recorder: which one, as in GroupCounters."""
     backend: str = ""
     """Backend of the group; empty: not known."""
     since_step: int | None = None

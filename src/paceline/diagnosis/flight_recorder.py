@@ -1,16 +1,36 @@
-"""The answer of torch's flight recorder as facts: a rank's progress in each process group, and its newest collectives. Pure.
+"""The answers of torch's flight recorders as facts: a rank's progress in each process group, and its newest collectives. Pure.
 
-The recorder sees every collective of torch's own process groups, also those that C++ issues (DDP's buckets), but neither reduce
-operation, root nor call site. It sees a bare ProcessGroupGloo too, such as comm makes for its own use, but all of them under the
+The recorders see every collective of torch's own process groups, also those that C++ issues (DDP's buckets), but neither reduce
+operation, root nor call site. gloo's sees a bare ProcessGroupGloo too, such as comm makes for its own use, but all of them under the
 empty name: which ranks of the job share one cannot be told, so they are left out here. What they carry is in the ring's exchanges.
+
+Each recorder counts in its own way, and one group may be in two of them (cpu:gloo,cuda:nccl):
+
+- gloo counts from 1, sends and receives among the collectives.
+- ProcessGroupNCCL numbers its collectives from 1. Its counters are those of sends if a send came last, so its entries count.
+- ProcessGroupNCCL2, and other backends of torch 2.15, count from 0 all operations of the group, with sends and those of the group's other
+  backend, and show only what is not over. Without an entry the number of collectives is not known: see `GroupCounters.operations`.
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from paceline.diagnosis.case import GroupCounters
+from paceline.diagnosis.logs.flight_recorder_dumps import unpickled
+
+_GLOO, _NCCL = "gloo", "nccl"
+# ProcessGroupNCCL's entry for a whole batch of calls, beside those of its calls.
+_BATCH = "coalesced"
+# The recorders spell data types as C++ does.
+_DTYPES = {
+    "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64", "Int": "int32",
+    "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool",
+}  # fmt: skip
+_MESSAGE = re.compile(r"(send|recv) (\d+)(?:->|<-)(\d+)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +51,37 @@ class TraceEntry:
     """When the collective was issued, Unix time."""
     retired: bool = False
     """The collective is over."""
+    recorder: str = _GLOO
+    """Which recorder has it, as in `GroupCounters.recorder`. Only its own numbers may be compared with `index`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One rank's flight recorder."""
+    """One rank's flight recorders."""
 
     groups: tuple[GroupCounters, ...] = ()
-    """Counters of each group."""
+    """Counters of each group, of each recorder that has it."""
     entries: tuple[TraceEntry, ...] = ()
     """Collectives, oldest first, without sends and receives."""
 
 
-def parse_trace(answer: bytes) -> Trace:
-    """The answer of `_dump_fr_trace_json`. Missing keys are unknown. Any other text is an empty trace."""
-    try:
-        document = json.loads(answer)
-    except (ValueError, RecursionError):
-        return Trace()
-    if not isinstance(document, dict):
-        return Trace()
+def parse_traces(answers: Iterable[tuple[str, bytes]]) -> Trace:
+    """The answers of one rank's recorders, each with the name of its recorder. Of two equal answers the first counts."""
+    seen: dict[bytes, str] = {}
+    for recorder, answer in answers:
+        seen.setdefault(answer, recorder)
+    found = [parse_trace(answer, recorder) for answer, recorder in seen.items()]
+    if len(found) == 1:
+        return found[0]
+    return Trace(
+        groups=tuple(counters for trace in found for counters in trace.groups),
+        entries=tuple(sorted((e for trace in found for e in trace.entries), key=lambda entry: entry.created_ns or 0)),
+    )
+
+
+def parse_trace(answer: bytes, recorder: str = _GLOO) -> Trace:
+    """The answer of one recorder, JSON or pickle. Missing keys are unknown. Any other text is an empty trace."""
+    document = _document(answer)
     listed = document.get("entries")
     every = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     entries = [entry for entry in every if not _is_nameless(entry)]
@@ -59,10 +90,20 @@ def parse_trace(answer: bytes) -> Trace:
     # A second init_process_group reuses the names of the first; the newer group counts.
     newest = {name: number for number, name in names.items()}
     kept = [entry for entry in entries if newest.get(names.get(_number(entry, "pg_id"), "")) == _number(entry, "pg_id")]
-    return Trace(
-        groups=_counters(document, names, newest, kept, nameless),
-        entries=tuple(found for e in kept if (found := _entry(e)) is not None),
+    groups = (
+        _counters(document, names, newest, kept, nameless)
+        if recorder == _GLOO
+        else _counters_on_device(document, names, kept, recorder)
     )
+    return Trace(groups=tuple(groups), entries=tuple(found for e in kept if (found := _entry(e, recorder)) is not None))
+
+
+def _document(answer: bytes) -> Mapping[str, Any]:
+    try:
+        document = unpickled(answer) if answer[:1] == b"\x80" else json.loads(answer)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def _names(entries: list[dict[str, Any]]) -> dict[int | None, str]:
@@ -77,10 +118,10 @@ def _counters(
     newest: Mapping[str, int | None],
     entries: Iterable[Mapping[str, Any]],
     nameless: Collection[int | None],
-) -> tuple[GroupCounters, ...]:
+) -> Iterator[GroupCounters]:
+    """gloo's counters."""
     status = document.get("pg_status")
     numbers = _gloos_numbers(entries)
-    found = []
     for key, counters in status.items() if isinstance(status, dict) else ():
         number = int(key) if key.isdigit() else None
         name = names.get(number, key)
@@ -95,12 +136,9 @@ def _counters(
             continue
         enqueued, completed = (_collectives_of(count, numbers.get(name, ())) for count in (enqueued, completed))
         # -1 is torch's word for "none yet".
-        found.append(
-            GroupCounters(
-                name=name, enqueued=max(0, enqueued), completed=max(0, completed), ranks=_ranks(document, name)
-            )
+        yield GroupCounters(
+            name=name, enqueued=max(0, enqueued), completed=max(0, completed), ranks=_ranks(document, name)
         )
-    return tuple(found)
 
 
 def _gloos_numbers(entries: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[int, int]]]:
@@ -108,8 +146,7 @@ def _gloos_numbers(entries: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple
     numbers: dict[str, list[tuple[int, int]]] = {}
     for entry in entries:
         group, operation, index = _group_name(entry), _number(entry, "op_id"), _number(entry, "collective_seq_id")
-        is_gloo = str(entry.get("profiling_name")).startswith("gloo:") and not entry.get("is_p2p")
-        if group is not None and operation is not None and index is not None and is_gloo:
+        if group is not None and operation is not None and index is not None and not entry.get("is_p2p"):
             numbers.setdefault(group, []).append((operation, index))
     return numbers
 
@@ -121,32 +158,177 @@ def _collectives_of(count: int, numbers: Sequence[tuple[int, int]]) -> int:
     return next((index for operation, index in reversed(numbers) if operation <= count), numbers[0][1] - 1)
 
 
-def _entry(entry: Mapping[str, Any]) -> TraceEntry | None:
-    group, index = _group_name(entry), _number(entry, "collective_seq_id")
-    if group is None or index is None or entry.get("is_p2p"):
+# ------------------------------------------------------------------------------------------------------------- on a device
+
+
+def _counters_on_device(
+    document: Mapping[str, Any], names: Mapping[int | None, str], entries: Iterable[Mapping[str, Any]], recorder: str
+) -> Iterator[GroupCounters]:
+    """The counters of the other recorders: by entries where a group has some, else by its status."""
+    status = document.get("pg_status")
+    status = status if isinstance(status, dict) else {}
+    of_groups: dict[int | None, list[Mapping[str, Any]]] = {}
+    for entry in entries:
+        of_groups.setdefault(_number(entry, "pg_id"), []).append(entry)
+    numbers = [int(key) for key in status if str(key).isdigit()]
+    for number in dict.fromkeys((*of_groups, *numbers)):
+        name = names.get(number) or _name_by_order(document, number, names)
+        counters = status.get(str(number), status.get(number))
+        counters = counters if isinstance(counters, dict) else {}
+        found = (
+            None
+            if name is None
+            else _of_group(name, of_groups.get(number, ()), counters, recorder, _ranks(document, name))
+        )
+        if found is not None:
+            yield found
+
+
+def _name_by_order(document: Mapping[str, Any], number: int | None, names: Mapping[int | None, str]) -> str | None:
+    """The name of a group without an entry: torch numbers the groups, and counts up their names, in the order in which they are made."""
+    configured = document.get("pg_config")
+    made = sorted(configured, key=int) if isinstance(configured, dict) and all(map(str.isdigit, configured)) else []
+    known = [at for at in names if at is not None]
+    fits = all(at < len(made) and made[at] == names[at] for at in known)
+    return made[number] if number is not None and number < len(made) and fits else None
+
+
+def _of_group(
+    name: str,
+    entries: Sequence[Mapping[str, Any]],
+    status: Mapping[str, Any],
+    recorder: str,
+    ranks: tuple[int, ...] | None,
+) -> GroupCounters | None:
+    batches = {_number(entry, "op_id") for entry in entries if entry.get("is_p2p")}
+    sends = [entry for entry in entries if _is_message(entry, batches)]
+    calls = [entry for entry in entries if not _is_message(entry, batches)]
+    numbered = [index for entry in entries if (index := _number(entry, "collective_seq_id")) is not None]
+    issued = _number(status, "last_enqueued_collective")
+    over = _number(status, "last_completed_collective")
+    # The oldest number with a call that is not over. A batch has an entry for itself, and ends later than its calls seem to.
+    pending = [entry for entry in calls if not _is_over(entry)]
+    oldest = min(
+        (index for entry in pending if (index := _number(entry, "collective_seq_id")) is not None), default=None
+    )
+    messages = [message for entry in sends if not _is_over(entry) and (message := _message(entry, ranks)) is not None]
+    counted_alone = recorder == _NCCL
+    if numbered:
+        enqueued = max(numbered)
+    elif issued is None:
         return None
-    operation = entry.get("profiling_name")
-    dtypes, sizes = entry.get("input_dtypes"), entry.get("input_sizes")
-    shape = sizes[0] if isinstance(sizes, list) and sizes and isinstance(sizes[0], list) else None
-    return TraceEntry(
-        group=group,
-        index=index,
-        operation=operation.rpartition(":")[2].lstrip("_") if isinstance(operation, str) else "unknown",
-        dtype=str(dtypes[0]) if isinstance(dtypes, list) and dtypes else None,
-        shape=tuple(shape) if shape is not None and all(isinstance(size, int) for size in shape) else None,
-        created_ns=_number(entry, "time_created_ns"),
-        retired=entry.get("retired") is True,
+    else:
+        enqueued = max(0, issued if counted_alone else issued + 1)
+    completed = enqueued if oldest is None else oldest - 1
+    if counted_alone and not numbered and over is not None:
+        completed = min(enqueued, max(0, over))
+    at = [entry for entry in calls if oldest is not None and _number(entry, "collective_seq_id") == oldest]
+    shown = next((entry for entry in at if not _is_batch(entry)), at[0] if at else {})
+    shape = _shape(shown)
+    unnamed = any(not _is_over(entry) and not _is_batch(entry) and _message(entry, ranks) is None for entry in sends)
+    behind = (
+        not counted_alone
+        and not pending
+        and not messages
+        and None not in (issued, over)
+        and (issued or 0) > (over or 0)
+    )
+    return GroupCounters(
+        name=name,
+        enqueued=enqueued,
+        completed=completed,
+        ranks=ranks,
+        recorder=recorder,
+        operation=_operation(shown) if shown else None,
+        dtype=_DTYPES.get(dtype, dtype) if (dtype := _dtype(shown)) else None,
+        numel=prod(shape) if shape is not None else None,
+        started=_is_started(at, entries, status),
+        operations=None if counted_alone or issued is None else issued + 1,
+        open_operation=None if counted_alone or (first := _number(shown, "op_id")) is None else first + 1,
+        messages=tuple(dict.fromkeys(messages)),
+        unshown=unnamed or behind,
     )
 
 
+def _is_started(
+    at: Sequence[Mapping[str, Any]], entries: Iterable[Mapping[str, Any]], status: Mapping[str, Any]
+) -> bool | None:
+    """Whether the device has begun these entries. torch notes it only if it was told to time its collectives."""
+    timed = (_number(status, "last_started_collective") or 0) > 0 or any(
+        _number(entry, "time_discovered_started_ns") for entry in entries
+    )
+    return any(entry.get("state") == "started" for entry in at) if at and timed else None
+
+
+def _is_over(entry: Mapping[str, Any]) -> bool:
+    return entry.get("retired") is True or entry.get("state") == "completed"
+
+
+def _is_batch(entry: Mapping[str, Any]) -> bool:
+    return str(entry.get("profiling_name")).rpartition(":")[2] == _BATCH
+
+
+def _is_message(entry: Mapping[str, Any], batches: Collection[int | None]) -> bool:
+    """Whether it is a send, a receive or a batch of these: such a batch has the number of one of them."""
+    return bool(entry.get("is_p2p")) or (_is_batch(entry) and _number(entry, "op_id") in batches)
+
+
+def _message(entry: Mapping[str, Any], ranks: tuple[int, ...] | None) -> tuple[int, int] | None:
+    """(sender, receiver) of an entry, as global ranks; the recorder names ranks within the group."""
+    found = _MESSAGE.search(str(entry.get("profiling_name")))
+    if found is None:
+        return None
+    mine, other = int(found[2]), int(found[3])
+    pair = (mine, other) if found[1] == "send" else (other, mine)
+    if ranks is None:
+        return pair
+    return (ranks[pair[0]], ranks[pair[1]]) if max(pair) < len(ranks) else None
+
+
+# ------------------------------------------------------------------------------------------------------------------ entries
+
+
+def _entry(entry: Mapping[str, Any], recorder: str) -> TraceEntry | None:
+    group, index = _group_name(entry), _number(entry, "collective_seq_id")
+    if group is None or index is None or entry.get("is_p2p") or _is_batch(entry):
+        return None
+    return TraceEntry(
+        group=group,
+        index=index,
+        operation=_operation(entry),
+        dtype=_dtype(entry),
+        shape=_shape(entry),
+        created_ns=_number(entry, "time_created_ns"),
+        retired=entry.get("retired") is True or entry.get("state") == "completed",
+        recorder=recorder,
+    )
+
+
+def _operation(entry: Mapping[str, Any]) -> str:
+    name = entry.get("profiling_name")
+    return name.rpartition(":")[2].lstrip("_") if isinstance(name, str) else "unknown"
+
+
+def _dtype(entry: Mapping[str, Any]) -> str | None:
+    dtypes = entry.get("input_dtypes")
+    return str(dtypes[0]) if isinstance(dtypes, list | tuple) and dtypes else None
+
+
+def _shape(entry: Mapping[str, Any]) -> tuple[int, ...] | None:
+    sizes = entry.get("input_sizes")
+    shape = sizes[0] if isinstance(sizes, list | tuple) and sizes and isinstance(sizes[0], list | tuple) else None
+    return tuple(shape) if shape is not None and all(isinstance(size, int) for size in shape) else None
+
+
 def _group_name(entry: Mapping[str, Any]) -> str | None:
+    """The name, never the description after it: several groups may share that."""
     group = entry.get("process_group")
-    return str(group[0]) if isinstance(group, list) and group else None
+    return str(group[0]) if isinstance(group, list | tuple) and group else None
 
 
 def _is_nameless(entry: Mapping[str, Any]) -> bool:
     group = entry.get("process_group")
-    return isinstance(group, list) and bool(group) and not any(group)
+    return isinstance(group, list | tuple) and bool(group) and not any(group)
 
 
 def _ranks(document: Mapping[str, Any], name: str) -> tuple[int, ...] | None:

@@ -28,6 +28,7 @@ from paceline.launch.coordinator.coordinator import Coordinator
 from paceline.launch.disk import refused_by_disk
 from paceline.launch.job.outcome import Outcome, Stop, StopKind, stopped
 from paceline.launch.job.state import JobState, begin
+from paceline.launch.own_time import OwnTimeLoop
 from paceline.launch.ports import ReservedPorts, require_free, why_not_listening
 from paceline.launch.prepare import LaunchConfig
 from paceline.launch.resume_from import Beginning, LoadedState, beginning
@@ -102,7 +103,8 @@ def run_job(job: Job, config: LaunchConfig, reporter: Reporter) -> JobResult:
             pump.relay(pipe, fd)
         try:
             own = _RunResources(mark, scratch, pump, processes, begins, ports)
-            return asyncio.run(_run(job, config, reporter, own))
+            with asyncio.Runner(loop_factory=OwnTimeLoop) as runner:
+                return runner.run(_run(job, config, reporter, own))
         finally:
             pump.close()
             ports.close()

@@ -1,18 +1,49 @@
-"""Asks torch's worker server inside a rank, through the rank's gate. It is C++ on a UNIX socket; a traceback alone needs the GIL."""
+"""Asks torch's worker server inside a rank, through the rank's gate. It is C++ on a UNIX socket; a traceback alone needs the GIL.
+
+A torch has a flight recorder for each kind of backend, and a question for each recorder; an empty recorder answers like a full one. The
+entries of ProcessGroupNCCL's recorder are the only answer that needs the CUDA driver, which may never give it.
+"""
 
 import fcntl
+import json
 import os
+import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 _MOST_BYTES = 1 << 24
 _HEAD_END = b"\r\n\r\n"
-_RECORDERS = ("fr_trace_json", "dump_nccl_trace_json")
+# gloo, NCCL as torch has it since 2.15 (`nccl2`), and NCCL before and under the name nccl-legacy.
+GLOO, NCCL2, NCCL = "gloo", "nccl2", "nccl"
+_NAMES = ""
+_OF_GLOO, _OF_NCCL, _OF_NCCL_ALONE = "fr_trace_json", "dump_nccl_trace_json", "dump_nccl_trace_pickle"
+# Without entries the recorder asks no device, and takes no lock that a question to a device may hold.
+_COUNTERS_OF_NCCL = f"{_OF_NCCL}?includecollectives=false"
+# torch 2.4 has no other form. Its stacks would need the GIL, and seconds.
+_PICKLE_OF_NCCL = f"{_OF_NCCL_ALONE}?includestacktraces=false"
+# Only a torch with one recorder for each backend has this handler; an older one answers every `backend=` with gloo's recorder.
+_MARK_OF_SEVERAL = "fr_dump_file"
+# A backend as a script names it -> what the backend calls itself, if its recorder is asked by that name.
+_ASKED_BY_NAME = {"nccl": NCCL2, NCCL2: NCCL2, "nccl-lazy": "nccl-lazy", "xccl": "xccl", "ucc": "ucc"}
+# An answer takes milliseconds. Without one for this long, and with an answer to the counters, the device is what is waited for.
+_SILENT_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderAnswers:
+    """What the flight recorders of one rank answered."""
+
+    answers: tuple[tuple[str, bytes], ...] = ()
+    """Name of a recorder -> its answer, JSON, or pickle on torch 2.4; the recorders that have seen nothing may be left out."""
+    driver_answers: bool | None = None
+    """Whether the CUDA driver answers NCCL's recorder for this process; False: for three seconds it has not, while what needs no driver
+    was answered; None: not known, or NCCL's recorder is empty."""
 
 
 class GateClosed(Exception):
@@ -28,8 +59,24 @@ class Questions:
     """
 
     def __init__(self) -> None:
-        self._open: set[tuple[Path, str]] = set()
+        self._open: dict[tuple[Path, str], float] = {}
+        self._names: dict[Path, frozenset[str] | None] = {}
         self._turn = threading.Lock()
+
+    def open_seconds(self, socket_path: Path, handler: str) -> float:
+        """For how long this request has been without an answer; 0: there is none."""
+        with self._turn:
+            since = self._open.get((socket_path, handler))
+        return 0.0 if since is None else time.monotonic() - since
+
+    def handlers(self, socket_path: Path, timeout_seconds: float) -> frozenset[str] | None:
+        """Names of what the server answers, asked once for each server; None: it does not say.
+
+        Raises:  GateClosed: the rank is leaving
+        """
+        if socket_path not in self._names and (answer := self.ask(socket_path, _NAMES, timeout_seconds)) is not None:
+            self._names[socket_path] = _names_in(answer)
+        return self._names.get(socket_path)
 
     def ask(self, socket_path: Path, handler: str, timeout_seconds: float) -> bytes | None:
         """The body of the server's answer within `timeout_seconds`; None if it does not answer, or not with 200.
@@ -42,7 +89,7 @@ class Questions:
         with self._turn:
             if question in self._open:
                 return None
-            self._open.add(question)
+            self._open[question] = time.monotonic()
         answer: Future[bytes | None] = Future()
         # A daemon thread, because it stays as long as the request is open.
         threading.Thread(
@@ -73,7 +120,7 @@ class Questions:
 
     def _settle(self, question: tuple[Path, str]) -> None:
         with self._turn:
-            self._open.discard(question)
+            self._open.pop(question, None)
 
 
 _QUESTIONS = Questions()
@@ -88,17 +135,62 @@ def ask(socket_path: Path, handler: str, timeout_seconds: float) -> bytes | None
     return _QUESTIONS.ask(socket_path, handler, timeout_seconds)
 
 
-def trace(socket_path: Path, timeout_seconds: float) -> bytes | None:
-    """The flight recorder as JSON, for diagnosis.flight_recorder; works while a thread holds the GIL. Older ones have that of NCCL alone.
+def traces(
+    socket_path: Path, timeout_seconds: float, *, backends: Collection[str] = (), questions: Questions = _QUESTIONS
+) -> RecorderAnswers | None:
+    """Every flight recorder of one rank, for diagnosis.flight_recorder; works while a thread holds the GIL.
+
+    The answer that needs a device, the entries of ProcessGroupNCCL, comes last, has a time limit of its own, and holds up nothing.
+    `backends`: those that the rank has joined, as a script names them; (): not known. None: the server does not answer.
 
     Raises:  GateClosed: the rank is leaving
     """
     ends_at = time.monotonic() + timeout_seconds
-    for handler in _RECORDERS:
+
+    def asked(handler: str) -> bytes | None:
         left = ends_at - time.monotonic()
-        if left > 0 and (answer := ask(socket_path, handler, left)) is not None:
-            return answer
-    return None
+        return questions.ask(socket_path, handler, left) if left > 0 else None
+
+    # A server that does not list them answers the questions that it does not know with 404.
+    names = questions.handlers(socket_path, timeout_seconds) or frozenset({_OF_GLOO, _OF_NCCL, _OF_NCCL_ALONE})
+    found = [(GLOO, asked(_OF_GLOO))] if _OF_GLOO in names else []
+    if _MARK_OF_SEVERAL in names:
+        found += [(name, asked(f"{_OF_GLOO}?backend={name}")) for name in _own_names(backends)]
+    counters = asked(_COUNTERS_OF_NCCL) if _OF_NCCL in names else None
+    driver_answers = None
+    if counters is not None and not _is_empty(counters):
+        entries = questions.ask(socket_path, _OF_NCCL, timeout_seconds)
+        silent = entries is None and questions.open_seconds(socket_path, _OF_NCCL) >= _SILENT_SECONDS
+        driver_answers = True if entries is not None else False if silent else None
+        # Without its entries the recorder shows less, not something else.
+        found.append((NCCL, entries or counters))
+    elif counters is None and _OF_NCCL_ALONE in names and not any(answer for _, answer in found):
+        found.append((NCCL, asked(_PICKLE_OF_NCCL)))
+    answers = tuple((name, answer) for name, answer in found if answer is not None)
+    return RecorderAnswers(answers, driver_answers) if answers or counters is not None else None
+
+
+def _own_names(backends: Collection[str]) -> list[str]:
+    """Names by which recorders are asked for; of unknown backends only NCCL's."""
+    given = [name for backend in backends or ("nccl",) for name in re.findall(r"[\w-]+", backend)]
+    return list(dict.fromkeys(_ASKED_BY_NAME[name] for name in given if name in _ASKED_BY_NAME))
+
+
+def _is_empty(counters: bytes) -> bool:
+    """Whether the recorder has seen no group make a call."""
+    try:
+        document = json.loads(counters)
+    except ValueError:
+        return True
+    return not (isinstance(document, dict) and document.get("pg_status"))
+
+
+def _names_in(answer: bytes) -> frozenset[str] | None:
+    try:
+        names = json.loads(answer)
+    except ValueError:
+        return None
+    return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else None
 
 
 def parse_response(received: bytes) -> bytes | None:
@@ -135,7 +227,10 @@ def _gate_held(socket_path: Path) -> Iterator[None]:
 def _send(connection: socket.socket, socket_path: Path, handler: str, timeout_seconds: float) -> None:
     connection.settimeout(timeout_seconds)
     connection.connect(str(socket_path))
-    request = f"POST /handler/{handler} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    method = "POST" if handler else "GET"
+    request = (
+        f"{method} /handler/{handler} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    )
     connection.sendall(request.encode())
 
 

@@ -1,4 +1,7 @@
-"""The ring that a rank writes and its agent drains: one memory-mapped file per process. Standard library only.
+"""The ring that a rank writes and its agent drains: mapped memory of one process. Standard library only.
+
+The memory has no name, and its size is sealed: if the job's own cleaner cut it off, the next write would end the rank with SIGBUS. It is
+handed to the agent over a socket. Without an agent that listens, or where the kernel has no such memory, it is a file.
 
     bytes 0 to 4095    header: up to 128 cells of 8 bytes (see `Cell`), four texts (`TEXTS`), the table of exchanges (exchanges.py)
     bytes 4096 to end  records of 64 bytes, record i in slot i % capacity
@@ -9,14 +12,17 @@ pages belong to the kernel, so what a rank wrote outlives SIGKILL. A segment is 
 header page, then every record that was drained, in order.
 """
 
+import _socket
+import fcntl
 import itertools
-import mmap
 import os
 import struct
+from contextlib import closing
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from pathlib import Path
 
+from ..mapped_memory import map_shared
 from .exchanges import ExchangeRow, parse_table
 from .plain_files import open_plain
 
@@ -288,36 +294,68 @@ class Record:
 _CURSOR = int(Cell.CURSOR)
 
 
+def inbox(ring: Path) -> Path:
+    """The socket at which the agent takes the ring with this path: `3.sock` for `3-1234.ring`, of attempt 3."""
+    return ring.with_name(ring.name.partition("-")[0] + ".sock")
+
+
 class RingWriter:
     """The rank's side. `cells` is the header, written by assignment: `ring.cells[Cell.RANK] = 3`.
 
-    Raises:  OSError: the directory is gone, or its disk has no room for the whole file. The room is reserved at once, because a
+    Raises:  OSError: the directory is gone, or its disk has no room for the whole ring. The room is reserved at once, because a
              page that cannot be had later would be a SIGBUS in the user's program.
     """
 
     def __init__(self, path: Path, capacity: int = CAPACITY) -> None:
-        size = HEADER_BYTES + capacity * RECORD_BYTES
-        unfinished = path.with_suffix(".new")
+        self.path = path
+        self.capacity = capacity
+        self.next_index = itertools.count().__next__
+        self._size_bytes = HEADER_BYTES + capacity * RECORD_BYTES
+        if not self._hand_over():
+            self._make_file()
+
+    def _hand_over(self) -> bool:
+        """Make the ring without a name, and give it to the agent. Returns False where that cannot be done."""
+        agent = inbox(self.path)
+        if not agent.exists():
+            return False
+        try:
+            descriptor = os.memfd_create("paceline-ring", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            try:
+                self._lay_out(descriptor)
+                fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+                # Not the socket module's: libraries put theirs in its place. Waiting for an agent would be a wait of the script.
+                with closing(_socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM | _socket.SOCK_NONBLOCK)) as socket:
+                    socket.connect(os.fspath(agent))
+                    rights = struct.pack("i", descriptor)
+                    socket.sendmsg([os.fsencode(self.path.name)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+            finally:
+                os.close(descriptor)
+        except (OSError, AttributeError):
+            return False
+        return True
+
+    def _make_file(self) -> None:
+        unfinished = self.path.with_suffix(".new")
         descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(descriptor, 0, size)
-            self._map = mmap.mmap(descriptor, size)
+            self._lay_out(descriptor)
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
         finally:
             os.close(descriptor)
-        self.path = path
-        self.capacity = capacity
-        self._bytes = memoryview(self._map)
+        unfinished.rename(self.path)
+
+    def _lay_out(self, descriptor: int) -> None:
+        os.posix_fallocate(descriptor, 0, self._size_bytes)
+        self._bytes = map_shared(descriptor, self._size_bytes)
         self.cells = self._bytes.cast("Q")
-        self.next_index = itertools.count().__next__
         self.cells[Cell.VERSION] = VERSION
-        self.cells[Cell.CAPACITY] = capacity
+        self.cells[Cell.CAPACITY] = self.capacity
         for unknown in (Cell.WORLD_SIZE, Cell.LOCAL_RANK):
             self.cells[unknown] = UNKNOWN
         self.cells[Cell.MAGIC] = MAGIC
-        unfinished.rename(path)
 
     def write(
         self, kind: int, code: int, a: int, b: int, c: int = 0, d: int = 0, e: int = 0, f: int = 0, g: int = 0
@@ -350,18 +388,23 @@ class RingWriter:
         """Release the file without writing to it: a forked child must not write for its parent."""
         self.cells.release()
         self._bytes.release()
-        self._map.close()
 
 
 class RingReader:
     """The agent's side: reads while the rank writes, and also after it died."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises NotARing, or OSError where the file cannot be read."""
+    def __init__(self, path: Path, descriptor: int | None = None) -> None:
+        """`descriptor`: what a rank has handed over, from now on this reader's; None: the file at the path.
+
+        Raises:  NotARing; OSError: the file cannot be read
+        """
         self._path = path
         # Read and not mapped: if the rank truncates the file, a mapped page would be a SIGBUS in the agent.
-        with open_plain(path) as file:
-            self._descriptor = os.dup(file.fileno())
+        if descriptor is not None:
+            self._descriptor = descriptor
+        else:
+            with open_plain(path) as file:
+                self._descriptor = os.dup(file.fileno())
         self._drained = 0
         self.lost_count = 0
         try:

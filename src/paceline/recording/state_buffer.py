@@ -8,11 +8,12 @@ sizes and the checksum of the plain values, and seals the slot by storing its st
 the rank is killed. The file is sparse: only pages that were written take memory.
 """
 
-import mmap
 import os
 import zlib
 from dataclasses import dataclass
 from enum import IntEnum
+
+from ..mapped_memory import map_shared
 
 MAGIC = int.from_bytes(b"PACESTAT", "little")
 VERSION = 1
@@ -125,12 +126,11 @@ def is_buffer(descriptor: int) -> bool:
 class StateHeader:
     """The header of a state buffer, mapped. The descriptor stays open and is the caller's."""
 
-    __slots__ = ("_map", "cells", "descriptor")
+    __slots__ = ("cells", "descriptor")
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        self._map = mmap.mmap(descriptor, HEADER_BYTES)
-        self.cells = memoryview(self._map).cast("Q")
+        self.cells = map_shared(descriptor, HEADER_BYTES).cast("Q")
 
     def slots(self) -> list[KeptSlot]:
         """The sealed slots, the newest first."""

@@ -31,7 +31,7 @@ _MEDIA_TYPE = "application/x-amz-json-1.1"
 # By SageMaker's own limits, no request can be larger.
 MOST_BODY_BYTES = 1 << 20
 BODY_SECONDS = 30.0
-_EXTRA = ("boto3", "fsspec", "s3fs", "starlette", "uvicorn")
+_EXTRA = ("boto3", "fsspec", "starlette", "uvicorn")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,9 +87,9 @@ def require_bucket(opened: Any, path: str) -> None:
     """
     bucket = path.lstrip("/").split("/")[0]
     protocols = _protocols(opened)
-    if "s3" in protocols and hasattr(opened, "call_s3"):
-        opened.call_s3("head_bucket", Bucket=bucket)
-    elif {"s3", "gs", "abfs"} & set(protocols):
+    if "s3" in protocols:
+        opened.info(bucket)
+    elif {"gs", "abfs"} & set(protocols):
         opened.ls(bucket)
 
 

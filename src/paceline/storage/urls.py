@@ -28,6 +28,9 @@ PACKAGES = {
 # Stores with directories and a visible rename. The others store an object completely or not at all.
 _WITH_DIRECTORIES = frozenset({"file", "local", "sftp", "ssh", "smb", "ftp", "hdfs", "webhdfs"})
 _LOCAL = frozenset({"file", "local"})
+_S3 = frozenset({"s3", "s3a"})
+_S3_CLIENT: dict[str, str] = {}
+"""What `use_s3_at` was told, for the client of boto3."""
 _SCHEME = r"\b[a-z][a-z0-9+.\-]{0,30}"
 _URL = re.compile(r"(?i)[a-z][a-z0-9+.\-]*://")
 # A password may contain an unescaped slash: after a colon everything up to the last @ counts as the password.
@@ -81,7 +84,7 @@ def part_url(output_url: str, run_id: str, host: str, kind: str) -> str:
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """The file system of fsspec that reaches this URL, and the path by which that knows it.
+    """The file system of fsspec that reaches this URL, ours for S3, and the path by which that knows it.
 
     Raises:  UsageError E50: fsspec, or the plug-in for this scheme, is not installed
     """
@@ -91,6 +94,11 @@ def file_system(url: str) -> tuple[Any, str]:
         raise no_plug_in(url, "fsspec is not installed", "paceline[s3]") from error
     options = {"auto_mkdir": True} if scheme(url) in _LOCAL else {}
     try:
+        if scheme(url) in _S3:
+            # Ours, and not the one of s3fs: that wants one certain release of botocore, and boto3 another one.
+            from paceline.storage.s3 import S3FileSystem
+
+            return S3FileSystem(_S3_CLIENT), url.partition("://")[2].rstrip("/")
         opened, path = fsspec.core.url_to_fs(url, use_listings_cache=False, **options)
     except (ImportError, ValueError) as error:
         known = PACKAGES.get(scheme(url), "")
@@ -100,10 +108,8 @@ def file_system(url: str) -> tuple[Any, str]:
 
 def use_s3_at(endpoint_url: str, region: str) -> None:
     """From now on this process reaches s3:// URLs at `endpoint_url` ("": where AWS's own variables and files say), in `region`."""
-    import fsspec
-
-    options: dict[str, Any] = {"client_kwargs": {"region_name": region}}
-    fsspec.config.conf["s3"] = options | ({"endpoint_url": endpoint_url} if endpoint_url else {})
+    _S3_CLIENT.clear()
+    _S3_CLIENT.update({"region_name": region} | ({"endpoint_url": endpoint_url} if endpoint_url else {}))
 
 
 def no_plug_in(url: str, saw: str, package: str) -> UsageError:

@@ -11,6 +11,8 @@ from itertools import pairwise
 from time import perf_counter
 from typing import Any, TextIO
 
+from ..comm.backend_names import is_nccl
+
 OUT = "PACELINE_BENCH_OUT"
 # Ranks wait in this group while other pairs are measured. If a rank dies, its agent notices, and so do the peers of its connections.
 _CONTROL_TIMEOUT = timedelta(minutes=30)
@@ -180,7 +182,7 @@ def join(asked: Mapping[str, Any]) -> BenchGroup:
     if int(os.environ["WORLD_SIZE"]) < 2:
         raise BenchRefused("ranks", "one rank has no other rank to exchange with")
     name = asked.get("backend")
-    if name is not None and name.lower() not in dist.Backend.backend_list:
+    if name is not None and not _is_known(name, dist.Backend):
         raise BenchRefused("backend", f"this torch knows {', '.join(one for one in dist.Backend.backend_list[1:])}")
     device = _device(asked.get("device"), name, local, each)
     if device.type == "cuda":
@@ -193,11 +195,21 @@ def join(asked: Mapping[str, Any]) -> BenchGroup:
         raise BenchRefused("backend", one_line(error)) from error
 
 
+def _is_known(name: str, backends: Any) -> bool:
+    """Whether torch has the backend. From torch 2.14 on most are found by their entry points, and then only when one is asked for."""
+    if find := getattr(backends, "_ensure_backend_registered", None):
+        try:
+            find(name)
+        except (ImportError, RuntimeError, TypeError) as error:
+            raise BenchRefused("backend", one_line(error)) from error
+    return name.lower() in backends.backend_list
+
+
 def _device(asked: str | None, backend: str | None, local: int, each: int) -> Any:
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if asked == "cuda" and (count == 0 or (count < each and backend in (None, "nccl"))):
+    if asked == "cuda" and (count == 0 or (count < each and (backend is None or is_nccl(backend)))):
         raise BenchRefused("backend", f"NCCL needs one GPU for each of {each} ranks of a host; torch sees {count}")
     on_cuda = asked == "cuda" or (asked is None and count >= each and backend not in ("gloo", "mpi", "paceline_mpi"))
     # Over gloo, several ranks may use the same device.

@@ -91,7 +91,6 @@ class CallLog:
 
     __slots__ = (
         "_by_name",
-        "_file",
         "_kept",
         "_kinds",
         "_next_number",
@@ -112,7 +111,6 @@ class CallLog:
         self._kept: list[Any] = []
         self._kinds: dict[str, int] = {}
         self._next_number = itertools.count(1).__next__
-        self._file: int | None = None
         self._written = 0
         self.loops = Loops()
 
@@ -180,12 +178,6 @@ class CallLog:
         file = caller.f_code.co_filename
         kind = self._kinds.get(file)
         return (self._classify(file) if kind is None else kind) == _DDP
-
-    def drop(self) -> None:
-        """Close the file: a forked child must not write for its parent."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
 
     # -- what it is
 
@@ -287,16 +279,22 @@ class CallLog:
         self._write(ring, kind, facts)
 
     def _write(self, ring: RingWriter, kind: str, *rest: Any, number: int | None = None) -> int:
-        """Append a line to the file and return its number; 0 if the file has no room for it."""
+        """Append a line to the file and return its number; 0 if the file has no room for it.
+
+        The file is opened anew for each line: a descriptor that stays open may be closed by a script that becomes a daemon, and its
+        number is then that of a file of the script's.
+        """
         number = self._next_number() if number is None else number
         line = json.dumps([kind, number, *rest]).encode() + b"\n"
         if self._written + len(line) > MOST_TEXT_BYTES:
             return 0
         try:
-            if self._file is None:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-                self._file = os.open(ring.path.with_suffix(".texts"), flags, 0o600)
-            self._written += os.write(self._file, line)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            file = os.open(ring.path.with_suffix(".texts"), flags, 0o600)
+            try:
+                self._written += os.write(file, line)
+            finally:
+                os.close(file)
         except OSError:
             # The disk is full: the recording has the call, but not what the call is.
             return 0

@@ -167,7 +167,7 @@ def become(order: Order, changed: dict[str, str], program: Any) -> None:
     `changed`: variables that imports have set. `program`: the module of that name.
     """
     os.environ.clear()
-    os.environ.update({**order.environment, **changed})
+    os.environ.update({**order.environment, **changed, "PACELINE_PREFIX": sys.prefix})
     if order.state is not None:
         os.environ["PACELINE_STATE_FD"] = str(order.state)
     if not sys.flags.safe_path:

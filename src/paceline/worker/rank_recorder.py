@@ -12,6 +12,7 @@ from time import monotonic_ns, time_ns
 from types import FrameType
 from typing import Any
 
+from ..comm.backend_names import waits_on_device
 from ..recording.ring import (
     CAPACITY,
     COMMUNICATION_MEASURED,
@@ -152,7 +153,6 @@ class RankRecorder:
         self.preparing, self.marked = True, False
         self.collective_count = self.collective_bytes = 0
         self.pending: dict[int, tuple[int, int, int, int]] = {}
-        self.calls.drop()
         self.calls = CallLog()
         # Topic and text of what is to be said once there is a ring.
         self.unsaid: list[tuple[str, str]] = []
@@ -252,7 +252,7 @@ class RankRecorder:
         self.ring.cells[Cell.GROUP_COUNT] += 1
         self.record_phase(RankPhase.RENDEZVOUS, duration_ns)
         self.phase(RankPhase.TRAINING if self.step_count else RankPhase.STARTING)
-        self.rests_on(Basis.DEVICE_WAITS_UNSEEN if "nccl" in backend or "xccl" in backend else Basis.WAITS_TIMED)
+        self.rests_on(Basis.DEVICE_WAITS_UNSEEN if waits_on_device(backend) else Basis.WAITS_TIMED)
 
     def describe_rendezvous(self, given: dict[str, Any]) -> None:
         """Write into the ring what this process brings to the rendezvous. If that fails, the rank is still watched.

@@ -18,6 +18,7 @@ _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 _ROOM = 1023
 _LONGEST_VALUE = 128
 _LARGEST_CODE_BYTES = 8 << 20
+_END_BYTES = 64 << 10
 
 
 def identity(given: dict[str, Any], rank: int | None, world_size: int | None) -> str:
@@ -57,7 +58,7 @@ def _code() -> Iterator[tuple[str, Any]]:
     if script is None:
         return
     yield "script", script.name
-    yield "script_crc", f"{zlib.crc32(script.read_bytes()):08x}"
+    yield "script_crc", f"{zlib.crc32(_content(script)):08x}"
     directory = str(script.resolve().parent) + os.sep
     found = {str(file) for module in list(sys.modules.values()) if (file := namespace_of(module).get("__file__"))}
     # A virtual environment may be below the project. The library versions already describe its packages.
@@ -71,10 +72,22 @@ def _code() -> Iterator[tuple[str, Any]]:
     )
     total, size = 0, 0
     for file in own:
-        raw = Path(file).read_bytes()
-        size += len(raw)
+        size += os.path.getsize(file)
         if size > _LARGEST_CODE_BYTES:
             return
+        raw = Path(file).read_bytes()
         total = zlib.crc32(raw, zlib.crc32(file[len(directory) :].encode(), total))
     yield "code_crc", f"{total:08x}"
     yield "code_files", len(own)
+
+
+def _content(file: Path) -> bytes:
+    """What the file holds; of a large one (a zip application with its libraries), its size, its beginning and its end."""
+    size = file.stat().st_size
+    with file.open("rb") as opened:
+        if size <= _LARGEST_CODE_BYTES:
+            return opened.read(_LARGEST_CODE_BYTES)
+        begin = opened.read(_END_BYTES)
+        # The end of a zip file has the checksum of every file in it.
+        opened.seek(size - _END_BYTES)
+        return b"%d\n" % size + begin + opened.read(_END_BYTES)

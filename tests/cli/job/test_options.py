@@ -1,4 +1,4 @@
-"""The grammar of `paceline run` against torchrun's own parser."""
+"""The grammar of `paceline run` against that of the newest torchrun, which is kept as it was read from torch's own parser."""
 
 import argparse
 import contextlib
@@ -8,14 +8,19 @@ import os
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from torchrun_grammar import PAGE, at, grammar, numbers, options_of, page, parser_of, rendezvous_keys_of
 
-from paceline.cli.job.option_tables import comma_separated
+from paceline.cli.job.option_tables import CompletionAsked, comma_separated
 from paceline.cli.job.options import OURS, TORCHRUN, RunParser, parse_run, torchrun_command
+from paceline.cli.run import verb
+from paceline.cli.values import RENDEZVOUS_KEYS, rendezvous_conf, unknown_rendezvous_keys
 from paceline.errors import UsageError
 
-torchrun = pytest.importorskip("torch.distributed.run")
+GRAMMAR = grammar()
+NEWEST = at(GRAMMAR["options"], GRAMMAR["releases"][-1])
 
 VARIABLES = {
     "PET_NNODES": "1:4",
@@ -61,6 +66,10 @@ COMMAND_LINES = [
     "--nnodes -1 train.py",
     "-- train.py --nnodes 2",
     "train.py -- --nnodes 2",
+    "--log-line-prefix-template '[${hostname}] ' -t 3 train.py",
+    "--logs_specs=default --log_line_prefix_template= train.py",
+    "--print-completion zsh",
+    "--print-comp bash train.py",
     "-h",
     # refused by both
     "",
@@ -70,6 +79,7 @@ COMMAND_LINES = [
     "--monitor-interval x train.py",
     "--start-method thread train.py",
     "--numa-binding core train.py",
+    "--print-completion ksh train.py",
     "--no-such-option train.py",
     "--standalone=1 train.py",
     "-x train.py",
@@ -83,7 +93,7 @@ def mine(argv: list[str], environ: dict[str, str] | None = None) -> dict | str:
 
 
 def theirs(argv: list[str]) -> dict | str:
-    return _outcome(lambda: torchrun.get_args_parser().parse_args(argv))
+    return _outcome(lambda: parser_of(NEWEST).parse_args(argv))
 
 
 def _outcome(parse) -> dict | str:
@@ -93,6 +103,8 @@ def _outcome(parse) -> dict | str:
             found = vars(parse())
     except SystemExit as stop:
         return "help" if stop.code == 0 else "refused"
+    except CompletionAsked:
+        return "help"
     except UsageError:
         return "refused"
     return {name: value for name, value in found.items() if name not in {option.dest for option in OURS}}
@@ -107,18 +119,88 @@ def parser() -> RunParser:
     return RunParser({})
 
 
-def test_the_table_has_every_option_of_torchrun_and_no_other(parser):
-    expected = actions(torchrun.get_args_parser())
-    assert [option.dest for option in TORCHRUN] == [
-        dest for dest in expected if dest not in ("help", "training_script", "training_script_args")
-    ]
-    assert len(TORCHRUN) == 30
-    assert set(actions(parser)) == {*expected, *(option.dest for option in OURS)}
+def test_the_installed_torchrun_has_the_grammar_that_was_kept_of_its_release():
+    torch = pytest.importorskip("torch")
+    if numbers(torch.__version__) > numbers(GRAMMAR["releases"][-1]):
+        pytest.skip(f"torch {torch.__version__} is newer than what tests/torches/torchrun_grammar.py has read")
+    packages = Path(torch.__file__).parent.parent
+    for found, kept in (
+        (options_of(packages), GRAMMAR["options"]),
+        (rendezvous_keys_of(packages), GRAMMAR["rendezvous_keys"]),
+    ):
+        assert sorted(found, key=str) == sorted(at(kept, torch.__version__), key=str)
 
 
-@pytest.mark.parametrize("dest", actions(torchrun.get_args_parser()))
+def test_the_installed_torchrun_parses_as_its_kept_grammar_says(monkeypatch):
+    torch, torchrun = pytest.importorskip("torch"), pytest.importorskip("torch.distributed.run")
+    kept = actions(parser_of(at(GRAMMAR["options"], torch.__version__)))
+    found = actions(torchrun.get_args_parser())
+    assert kept.keys() == found.keys() or numbers(torch.__version__) > numbers(GRAMMAR["releases"][-1])
+    for dest in kept:
+        for name in ("option_strings", "default", "nargs", "required"):
+            assert getattr(kept[dest], name) == getattr(found[dest], name), (dest, name)
+        for text in ("7", "7.5", "a,,b,c", "", "x y"):
+            assert _converted(kept[dest].type, text) == _converted(found[dest].type, text)
+
+
+def test_the_table_has_every_option_of_the_newest_torchrun_and_no_other(parser):
+    assert [option.dest for option in TORCHRUN] == [row["dest"] for row in NEWEST]
+    assert [option.variable for option in TORCHRUN] == [row["variable"] for row in NEWEST]
+    assert set(actions(parser)) == {*actions(parser_of(NEWEST)), *(option.dest for option in OURS)}
+
+
+@pytest.mark.parametrize("release", GRAMMAR["releases"])
+def test_what_any_torchrun_takes_is_taken(release):
+    """Every option of every release, in both spellings, and by its variable."""
+    for row in at(GRAMMAR["options"], release):
+        value = [] if row["is_flag"] else [(row["choices"] or ["7"])[0]]
+        for spelling in row["spellings"]:
+            taken = mine([spelling, *value, "train.py"])
+            assert taken == "help" if row["exits"] else taken[row["dest"]] not in (None, False, "refused"), spelling
+        if row["variable"]:
+            by_variable = mine(["train.py"], {row["variable"]: (row["choices"] or ["7"])[-1]})
+            assert by_variable[row["dest"]] != row["default"], row["variable"]
+
+
+@pytest.mark.parametrize("key", sorted({row["key"] for row in GRAMMAR["rendezvous_keys"]}))
+def test_a_key_that_any_rendezvous_of_torch_reads_is_taken(key):
+    assert rendezvous_conf(f"{key}=7") == {key: "7"} and not unknown_rendezvous_keys(f"{key}=7")
+
+
+def test_no_key_of_a_rendezvous_is_known_that_torch_never_read():
+    assert {row["key"] for row in GRAMMAR["rendezvous_keys"]} == set(RENDEZVOUS_KEYS)
+
+
+@pytest.mark.parametrize("key", RENDEZVOUS_KEYS)
+def test_a_misspelled_key_is_refused_with_the_one_that_was_meant(key):
+    for wrong in (key + "s", key[:-1] + key[-1] * 2, key.replace("_", "", 1)):
+        if len(key) > 5 and wrong not in RENDEZVOUS_KEYS:
+            with pytest.raises(UsageError) as refused:
+                rendezvous_conf(f"{wrong}=7")
+            assert refused.value.code == "U03" and key in refused.value.saw
+
+
+def test_a_key_that_is_like_none_is_named_and_left_to_whoever_reads_it():
+    assert unknown_rendezvous_keys("join_timeout=5,wandb_project=x,ttl=9") == ["wandb_project", "ttl"]
+    assert rendezvous_conf("ttl=9") == {"ttl": "9"}
+
+
+def test_the_page_of_torchruns_options_is_what_its_program_writes():
+    assert PAGE.read_text() == page(GRAMMAR)
+
+
+def test_completion_is_printed_as_torchrun_prints_it_and_tcsh_has_none(capsys):
+    with pytest.raises(SystemExit) as ended:
+        verb.parse(["--print-completion", "bash"])
+    assert ended.value.code == 0 and "complete -F" in capsys.readouterr().out
+    with pytest.raises(UsageError) as refused:
+        parse_run(["--print_completion=tcsh", "train.py"], {})
+    assert (refused.value.code, "tcsh" in refused.value.what) == ("U03", True)
+
+
+@pytest.mark.parametrize("dest", actions(parser_of(NEWEST)))
 def test_each_option_is_spelled_and_typed_as_in_torchrun(parser, dest):
-    ours, expected = actions(parser)[dest], actions(torchrun.get_args_parser())[dest]
+    ours, expected = actions(parser)[dest], actions(parser_of(NEWEST))[dest]
     assert ours.option_strings == expected.option_strings
     assert ours.default == expected.default
     assert ours.nargs == expected.nargs

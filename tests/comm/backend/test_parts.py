@@ -267,7 +267,8 @@ def test_torch_sets_the_time_out_of_a_group_of_this_backend():
     backends.register(lambda: "here")
     dist.init_process_group("paceline", store=HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=20))
     try:
-        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=7))
+        # torch 2.14 made the call public, and warns of the older name.
+        getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)(timedelta(seconds=7))
         assert dist.group.WORLD.options._timeout == timedelta(seconds=7)
         dist.group.WORLD.set_timeout(timedelta(seconds=9))
         assert dist.group.WORLD.options._timeout == timedelta(seconds=9)

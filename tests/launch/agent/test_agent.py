@@ -73,6 +73,7 @@ def test_a_rank_that_ends_well_is_reported_and_then_the_host_is_idle(host, tmp_p
 STOP = StopMessage(signal="SIGTERM", grace_seconds=30.0, reason="enough")
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_a_stop_right_behind_the_start_is_not_lost(host, tmp_path, end):
     agent, said = host

@@ -65,6 +65,7 @@ def test_after_a_failure_a_rank_that_goes_on_is_killed_and_it_is_told_why(tmp_pa
     ]
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_writing_is_not_killed_before_it_has_written(tmp_path):
     with rank(tmp_path, saves_seconds=6.0) as process:
         _, seconds = watch(process, lambda deaf: deaf.after_failure())
@@ -72,6 +73,7 @@ def test_a_rank_that_is_writing_is_not_killed_before_it_has_written(tmp_path):
     assert seconds >= 6.0 and (tmp_path / "saved").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_a_rank_without_such_a_library_keeps_its_grace(tmp_path):
     with rank(tmp_path, name="libtorch_cpu.so") as process:
         with pytest.raises(TimeoutError):

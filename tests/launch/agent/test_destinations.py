@@ -10,7 +10,7 @@ RUN = RunDirectory(Path("/runs/r-1"))
 
 
 def both(console: Console, local_rank: int = 0):
-    return destinations(console, RUN, "h", 0, 4 + local_rank, local_rank, "default", "job")
+    return destinations(console, RUN, "h", 0, 4 + local_rank, local_rank, "default", "job", "node-7")
 
 
 def test_by_default_everything_is_shown_and_logged():
@@ -30,8 +30,8 @@ def test_a_teed_stream_is_shown_with_torchruns_prefix():
 
 
 def test_the_prefix_follows_torchelastics_template():
-    console = Console(tee={-1: 1}, line_prefix_template="[${role_name}/${rank}/${local_rank}] ")
-    assert both(console, local_rank=1)[0].prefix == b"[default/5/1] "
+    console = Console(tee={-1: 1}, line_prefix_template="[${role_name}/${rank}/${local_rank}/${hostname}/${other}] ")
+    assert both(console, local_rank=1)[0].prefix == b"[default/5/1/node-7/${other}] "
 
 
 def test_a_log_directory_gets_torchruns_files_for_what_was_asked():

@@ -35,3 +35,12 @@ def test_one_that_computes_without_writing_has_two_minutes():
 
 def test_what_was_done_in_the_meantime_starts_the_ten_seconds_again():
     assert killed_at(lambda s: min(s, 20) * 0.5, lambda s: 700) == 30
+
+
+def test_the_time_in_which_nobody_looked_counts_for_no_process():
+    """The agent was stopped, and with it perhaps the process: a frozen cgroup, a suspended machine."""
+    deadline = ExitDeadline(1000 * SECOND)
+    looks = [1, 2, 3, 600, 601, 602, 1200, 1201, 1202, 1203, 1204, 1205]
+    over = [s for s in looks if deadline.is_over((1000 + s) * SECOND, 3.0, MovedBytes(0, 700))]
+    # Seconds that count: 3 before the first stop, 2 between the two, 5 after them.
+    assert over == [1205]

@@ -28,10 +28,17 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.answer(json.dumps(["ping", "fr_trace_json", "dump_traceback"]).encode())
+
             def do_POST(self):
                 outer.asked += 1
                 status = {"last_enqueued_collective": str(outer.enqueued), "last_completed_collective": "4"}
-                body = json.dumps({"version": "2.10", "pg_status": {"0": status}, "entries": outer.entries}).encode()
+                self.answer(
+                    json.dumps({"version": "2.10", "pg_status": {"0": status}, "entries": outer.entries}).encode()
+                )
+
+            def answer(self, body):
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

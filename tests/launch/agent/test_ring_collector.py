@@ -1,5 +1,7 @@
 """Rings as the agent reads them, also those that a crashing rank has written over."""
 
+import os
+import socket
 import threading
 
 import pytest
@@ -161,3 +163,60 @@ def test_of_two_processes_of_one_rank_the_one_that_trains_is_heard(tmp_path):
     assert {rank: header.pid for rank, header in rings.headers().items()} == {1: 1001}
     rings.close()
     trains.drop(), saves.drop()
+
+
+def test_a_ring_that_an_agent_waits_for_has_no_name_and_cannot_be_cut_off(tmp_path):
+    rings = collector(tmp_path)
+    writer = ring(tmp_path, 0)
+    assert not list(tmp_path.glob("*.ring"))
+    rings.look()
+    assert rings.pids() == [1000]
+    (reader,) = [held.reader for held in rings._rings.values()]
+    for size in (0, 4096, 1 << 45):
+        with pytest.raises(PermissionError):
+            os.truncate(f"/proc/self/fd/{reader._descriptor}", size)
+    rings.close()
+    writer.drop()
+
+
+def test_a_ring_that_is_a_file_has_no_name_once_it_was_seen(tmp_path):
+    """Where the kernel has no memory without a name, or the rank was there before its agent listened."""
+    writer = ring(tmp_path, 0)
+    assert (tmp_path / "0-0.ring").exists()
+    rings = collector(tmp_path)
+    rings.look()
+    assert rings.pids() == [1000] and not list(tmp_path.glob("*.ring"))
+    writer.write(1, 0, 1, 2)
+    writer.cells[Cell.STEP_COUNT] = 5
+    rings.look()
+    assert rings.headers()[0].step_count == 5
+    rings.close()
+    writer.drop()
+
+
+def test_a_ring_of_another_attempt_is_handed_to_nobody_here(tmp_path):
+    rings = collector(tmp_path)
+    other = RingWriter(tmp_path / "1-7.ring", capacity=256)
+    rings.look()
+    assert rings.pids() == [] and (tmp_path / "1-7.ring").exists()
+    rings.close()
+    other.drop()
+
+
+@pytest.mark.parametrize("sent", [(b"../../x", True), (b"0-1.ring", False), (b"0-2.ring", True), (b"", True)])
+def test_what_is_no_ring_is_not_taken_for_one(tmp_path, sent):
+    rings = collector(tmp_path)
+    name, with_descriptor = sent
+    opened = os.open(os.devnull, os.O_RDWR)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as there:
+        there.connect(str(tmp_path / "0.sock"))
+        socket.send_fds(there, [name], [opened] if with_descriptor else [])
+    os.close(opened)
+    before = len(os.listdir("/proc/self/fd"))
+    writer = ring(tmp_path, 3)
+    rings.look()
+    rings.look()
+    assert rings.pids() == [1003]
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    rings.close()
+    writer.drop()

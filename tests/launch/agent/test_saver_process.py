@@ -70,6 +70,7 @@ def test_what_cannot_be_saved_is_said_with_the_reason_and_the_step_that_is_there
     saver.kill()
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, None])
 def test_when_the_agent_is_gone_the_newest_step_is_saved_once_more(tmp_path, ranks, number):
     saver = Saver(ranks, tmp_path / "state", JOB)
@@ -84,12 +85,14 @@ def test_when_the_agent_is_gone_the_newest_step_is_saved_once_more(tmp_path, ran
     assert sorted(complete(state_store(str(tmp_path / "state")))) == [1, 5]
 
 
+@pytest.mark.slow
 def test_after_each_kill_of_a_saver_the_newest_step_is_whole_and_no_older_than_before(tmp_path):
     # bench/saver_kills.py does so 1,000 times.
     found = kill_savers(tmp_path, KILLS, seed=16)
     assert found.kills == KILLS and found.newest > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("request_", ["", "save", "end"])
 def test_of_a_store_that_answers_no_more_it_is_said_once_until_it_answers_again(tmp_path, ranks, request_):
     pytest.importorskip("fsspec")

@@ -1,11 +1,13 @@
 """The agent's own directories, in places where everybody may write."""
 
 import os
+import shutil
+import stat
 from pathlib import Path
 
 import pytest
 
-from paceline.launch.agent.scratch import make_scratch
+from paceline.launch.agent.scratch import make_scratch, still_there
 
 
 @pytest.fixture
@@ -71,3 +73,57 @@ def test_what_was_made_before_a_failure_is_gone(tmp_path, temporary):
     with pytest.raises(OSError):
         made(tmp_path)
     assert not [path for path in temporary.iterdir() if path.name != f"paceline-{os.getuid()}"]
+
+
+PLACES = ["rings", "sockets", "errors", "root"]
+
+
+def _place(scratch, name):
+    return scratch.roots[0] if name == "root" else getattr(scratch, name)
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_what_has_vanished_is_made_again_in_its_place(scratch_here, name):
+    shutil.rmtree(_place(scratch_here, name))
+    found = still_there(scratch_here)
+    assert found is scratch_here
+    for directory in (found.rings, found.sockets, found.errors):
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("instead", ["file", "link", "open to all"])
+def test_where_something_else_has_the_name_all_is_made_anew(scratch_here, tmp_path, name, instead):
+    place = _place(scratch_here, name)
+    shutil.rmtree(place)
+    match instead:
+        case "file":
+            place.write_text("")
+        case "link":
+            place.symlink_to(tmp_path)
+        case _:
+            place.mkdir()
+            place.chmod(0o777)
+    found = still_there(scratch_here)
+    try:
+        assert not set(found.roots) & set(scratch_here.roots)
+        assert all(directory.is_dir() for directory in (found.rings, found.sockets, found.errors))
+    finally:
+        for root in found.roots:
+            shutil.rmtree(root)
+
+
+def test_what_is_there_is_left_as_it_is(scratch_here):
+    (scratch_here.errors / "0").mkdir()
+    assert still_there(scratch_here) is scratch_here and (scratch_here.errors / "0").is_dir()
+
+
+@pytest.fixture
+def scratch_here():
+    found = make_scratch("m" * 32, {})
+    yield found
+    for root in found.roots:
+        if root.is_dir() and not root.is_symlink():
+            shutil.rmtree(root, ignore_errors=True)
+        else:
+            root.unlink(missing_ok=True)

@@ -163,3 +163,62 @@ def test_a_hello_carries_what_the_first_agent_checks():
         return got == hello
 
     assert asyncio.run(talk())
+
+
+async def _over_tcp():
+    """Two ends over TCP, greeted, and what closes them."""
+    accepted = asyncio.get_running_loop().create_future()
+    listener = await asyncio.start_server(lambda reader, writer: accepted.set_result((reader, writer)), "127.0.0.1", 0)
+    client = await asyncio.open_connection(*listener.sockets[0].getsockname())
+    server = await accepted
+    a, b = await asyncio.gather(greet(*server, None, server=True), greet(*client, None, server=False))
+    listener.close()
+    return a, b, (server, client)
+
+
+def test_an_agent_that_is_stopped_is_not_lost_while_its_machine_answers():
+    async def talk():
+        a, b, ends = await _over_tcp()
+        a.silence_seconds, a.stopped_seconds = 0.5, 1e9
+        beating = asyncio.create_task(a.beat())
+        hearing = asyncio.create_task(a.hear())
+        # Many times the silence in which a machine that does not answer is lost.
+        done, _ = await asyncio.wait({hearing}, timeout=3.0)
+        b.send(Beat(sent_ns=5))
+        got = await hearing
+        beating.cancel()
+        close(ends)
+        return done, got
+
+    assert asyncio.run(talk()) == (set(), Beat(sent_ns=5))
+
+
+def test_an_agent_that_is_stopped_for_longer_is_lost_and_the_reason_says_so():
+    async def talk():
+        a, _, ends = await _over_tcp()
+        a.silence_seconds, a.stopped_seconds = 0.1, 0.5
+        beating = asyncio.create_task(a.beat())
+        try:
+            await a.hear()
+        except TimeoutError as error:
+            return str(error)
+        finally:
+            beating.cancel()
+            close(ends)
+
+    assert "its machine answers" in asyncio.run(talk())
+
+
+def test_silence_is_a_loss_where_nothing_shows_that_the_machine_lives():
+    async def talk():
+        # A socket of another kind has no acknowledgements to look at, as one to a machine that is gone.
+        (a, _), ends = await pair(None, None)
+        a.silence_seconds = 0.1
+        try:
+            await a.hear()
+        except TimeoutError as error:
+            return str(error)
+        finally:
+            close(ends)
+
+    assert "network cut" in asyncio.run(talk())

@@ -48,6 +48,7 @@ def test_a_rank_that_loses_a_worker_ends_at_once_and_says_why():
     assert LOST in done.stderr and "in kill_worker" in done.stderr and "lost_worker" not in done.stderr
 
 
+@pytest.mark.slow
 def test_what_keeps_the_state_never_takes_a_lost_worker_for_an_object_that_cannot_be_kept():
     done = run("""
         class Curious:
@@ -73,6 +74,7 @@ def test_what_keeps_the_state_never_takes_a_lost_worker_for_an_object_that_canno
     assert LOST in done.stderr
 
 
+@pytest.mark.slow
 def test_a_connection_that_a_killed_worker_closed_is_a_lost_worker():
     done = run("""
         import threading
@@ -94,6 +96,7 @@ def test_a_connection_that_a_killed_worker_closed_is_a_lost_worker():
     assert LOST in done.stderr and "ConnectionResetError" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_rank_that_keeps_no_state_hears_of_a_lost_worker_from_torch():
     done = run("""
         session.refuse("F13", "a test")

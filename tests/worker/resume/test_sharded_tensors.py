@@ -92,6 +92,7 @@ def test_a_sharded_model_and_its_optimizer_go_on_in_another_one():
     assert said == ["3 True", "True", "True", "{} {} ['model', 'optimizer']"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("other", "text"),
     [
@@ -109,6 +110,7 @@ def test_another_mesh_or_none_is_no_place_for_the_shards(other, text):
     assert len(said) == 1 and text in said[0]
 
 
+@pytest.mark.slow
 def test_a_model_in_the_older_fsdp_is_refused_by_name():
     said = ran("""
         from torch.distributed.fsdp import FullyShardedDataParallel

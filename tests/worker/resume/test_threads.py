@@ -9,6 +9,7 @@ import pytest
 pytestmark = pytest.mark.process
 
 
+@pytest.mark.slow
 def test_a_thread_that_trains_is_refused_and_goes_on():
     script = """
         import threading, torch

@@ -273,7 +273,7 @@ class _Rendezvous:
 def _refuse_plugins(args: argparse.Namespace) -> None:
     store_type = values.rendezvous_conf(args.rdzv_conf).get("store_type", "tcp") if not args.standalone else "tcp"
     refused = (
-        (args.logs_specs is not None, f"--logs-specs {args.logs_specs}"),
+        (args.logs_specs not in (None, "default"), f"--logs-specs {args.logs_specs}"),
         (args.event_log_handler not in ("null", "console"), f"--event-log-handler {args.event_log_handler}"),
         (not args.standalone and args.rdzv_backend not in ("static", "c10d"), f"--rdzv-backend {args.rdzv_backend}"),
         (store_type != "tcp", f"--rdzv-conf store_type={store_type}"),
@@ -512,4 +512,5 @@ def _console(args: argparse.Namespace) -> Console:
         stdout_filters=tuple(args.duplicate_stdout_filters),
         stderr_filters=tuple(args.duplicate_stderr_filters),
         log_dir=args.log_dir,
+        line_prefix_template=args.log_line_prefix_template or None,
     )

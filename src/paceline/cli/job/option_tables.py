@@ -5,11 +5,32 @@ from typing import Any
 
 from paceline.cli.option import Option, section
 from paceline.cli.values import duration_seconds
+from paceline.errors import UsageError
 
 
 def comma_separated(text: str) -> list[str]:
     """Items between commas. A doubled comma means one comma inside an item, as in torchrun's duplicate filters."""
     return [item.replace("\0", ",") for item in text.replace(",,", "\0").split(",")]
+
+
+class CompletionAsked(UsageError):
+    """--print-completion was read, which ends the parsing, as --help does. Where nothing is printed it is a refusal."""
+
+    def __init__(self, shell: str) -> None:
+        super().__init__(
+            "U05",
+            f"--print-completion {shell} prints a script, and starts nothing",
+            next=f"paceline completion {shell}",
+        )
+        self.shell = shell
+
+
+def _asked_completion(shell: str) -> str:
+    if shell == "tcsh":
+        raise UsageError("U03", f"paceline has no completion script for {shell}", next="paceline completion bash")
+    if shell in ("bash", "zsh"):
+        raise CompletionAsked(shell)
+    return shell
 
 
 def _theirs(name: str, help: str, metavar: str = "", **more: Any) -> Option:
@@ -84,6 +105,13 @@ TORCHRUN = section(
         letter="t",
     ),
     _theirs(
+        "log-line-prefix-template",
+        "What stands before each line that --tee shows. ${role_name}, ${local_rank}, ${rank} and ${hostname} are replaced.",
+        "TEXT",
+        default="",
+        more="Without it the variable TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE counts.",
+    ),
+    _theirs(
         "local-ranks-filter",
         "Show only these local ranks on the terminal; files stay complete.",
         "RANK,...",
@@ -107,7 +135,12 @@ TORCHRUN = section(
     _theirs("master-addr", "Name or address of host 0.", "ADDRESS", default="127.0.0.1"),
     _theirs("master-port", "Port on host 0.", "PORT", default_text="29500 where several hosts meet", kind=int),
     _theirs("local-addr", "Address of this host that the others can reach.", "ADDRESS"),
-    _theirs("logs-specs", "A torch plug-in; refused with the torchrun command that takes it.", "NAME", variable=""),
+    _theirs(
+        "logs-specs",
+        "default; any other name is a torch plug-in, refused with the torchrun command that takes it.",
+        "NAME",
+        variable="",
+    ),
     _theirs(
         "numa-binding",
         "Bind each rank to the CPUs near its GPU.",
@@ -128,8 +161,15 @@ TORCHRUN = section(
         kind=partial(duration_seconds, "--shutdown-timeout", example="30s"),
     ),
     _theirs("virtual-local-rank", "LOCAL_RANK is 0 in every rank; each rank sees its own GPU as device 0."),
+    _theirs(
+        "print-completion",
+        "Print the completion script of paceline for this shell, and do nothing else.",
+        choices=("bash", "zsh", "tcsh"),
+        variable="",
+        kind=_asked_completion,
+    ),
 )
-"""torchrun 2.13's options in its own order. A test compares them with `torch.distributed.run.get_args_parser()`."""
+"""The options of the newest torchrun, in its own order. A test compares them with the grammar that is read from torch's own parsers."""
 
 OURS = section(
     "paceline's own",

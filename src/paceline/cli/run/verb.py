@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paceline.cli.job.option_tables import CompletionAsked
 from paceline.cli.job.options import VERB as VERB
 from paceline.cli.job.options import parse_run
 from paceline.errors import PacelineError, UsageError
@@ -24,7 +25,13 @@ if TYPE_CHECKING:
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The arguments of `paceline run`, together with the words themselves, for the recording."""
-    args = parse_run(argv, os.environ)
+    try:
+        args = parse_run(argv, os.environ)
+    except CompletionAsked as asked:
+        from paceline.cli.completion.verb import script
+
+        print(script(asked.shell), end="")
+        raise SystemExit(0) from None
     args.argv = tuple(argv)
     return args
 
@@ -53,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
     _refuse_without_hosts(args)
     with said_to_sagemaker("/opt/ml" if args.opt_ml and args.local_hosts is None else args.base_dir):
         file = job_file_of(args, ("run", *args.argv))
+        _say_unknown_keys(args.rdzv_conf)
         job, config = prepare(file, os.environ, starts_hosts=args.local_hosts is not None)
         # The submitting process has already checked a job file. Another Python may have another grammar.
         if args.job is None and job.is_first and not args.no_check and "PYTHON_EXEC" not in os.environ:
@@ -68,6 +76,14 @@ def run(args: argparse.Namespace) -> int:
             config = replace(config, run_id=config.run_id or new_run_id())
             start_beside(config.runs_root / str(config.run_id))
         return run_here(job, config, file)
+
+
+def _say_unknown_keys(rdzv_conf: str) -> None:
+    from paceline.cli.values import unknown_rendezvous_keys
+    from paceline.terminal_text import write_line
+
+    if keys := unknown_rendezvous_keys(rdzv_conf):
+        write_line(f"--rdzv-conf: no rendezvous of torch reads {', '.join(keys)}; ignored, as torchrun does silently")
 
 
 def _say_source(job: Job, gpu_count: int | None, *, by_hand: bool) -> None:

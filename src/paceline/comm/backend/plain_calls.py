@@ -24,6 +24,8 @@ _COALESCED = {
     "reduce_scatter": ("reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced", "_reduce_scatter_base"),
 }
 
+# From torch 2.14 on a group counts by itself, and being asked to makes torch write a warning on the user's stderr.
+_COUNTS_ON_REQUEST = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 14)
 
 # torch's stubs describe the overloads of C++, which one function of Python that takes them all cannot repeat.
 _ProcessGroup: Any = dist.ProcessGroup
@@ -217,7 +219,8 @@ class PlainCalls(_ProcessGroup):  # type: ignore[misc]
             self._watch.completed(number)
 
     def _set_sequence_number_for_group(self) -> None:
-        self.gloo._set_sequence_number_for_group()
+        if _COUNTS_ON_REQUEST:
+            self.gloo._set_sequence_number_for_group()
 
     def _get_sequence_number_for_group(self) -> int:
         return int(self.gloo._get_sequence_number_for_group())

@@ -75,7 +75,7 @@ class PacelineGroup(ReducingCalls):
         self._failures = Failures(connection)
         self._watch = Watch(group_name)
         self.gloo = dist.ProcessGroupGloo(PrefixStore("gloo/", store), rank, size, timeout)
-        self.gloo._set_sequence_number_for_group()
+        self._set_sequence_number_for_group()
         # What C++ calls past this class, and what torch asks of "the backend of a device", is gloo or NCCL.
         self._register_backend(torch.device("cpu"), _GLOO, self.gloo)
         self._set_default_backend(_GLOO)

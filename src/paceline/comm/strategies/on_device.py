@@ -13,6 +13,7 @@ from itertools import pairwise
 import torch
 import torch.distributed as dist
 
+from ..backend_names import is_nccl
 from .codec import Codec, ErrorFeedback
 from .flat_buffer import FlatBuffer
 from .shards import divide_first, equal_shares, whole_tensors
@@ -26,7 +27,7 @@ def is_on_device(group: dist.ProcessGroup, device: torch.device) -> bool:
     if device.type == "cpu":
         return False
     try:
-        return bool(group._get_backend(device).name() == "nccl")
+        return is_nccl(group._get_backend(device).name())
     except RuntimeError:
         return False
 

@@ -26,7 +26,7 @@ PUBLIC_NAMES = {
 # Operations whose input is the same on every rank: the recorder keeps no other shape.
 _SAME_INPUT = frozenset(
     {"all_reduce", "allreduce", "broadcast", "reduce", "barrier", "allgather_base", "reduce_scatter_base"}
-) | {"all_gather_into_tensor", "reduce_scatter_tensor"}
+) | {"all_gather_into_tensor", "reduce_scatter_tensor", "all_gather_base"}
 _CALL, _STEP, _EXCHANGE = int(RecordKind.CALL), int(RecordKind.STEP), int(RecordKind.EXCHANGE)
 _TO_ONE_PEER = frozenset(map(OPERATIONS.index, ("send", "recv", "recv_anysource")))
 # If a rank makes very many calls, one block of 64 in 4,096 is compared: a shift by one call lasts, so it is found soon.
@@ -174,7 +174,7 @@ def _group_number(record: _Record) -> int:
 
 def recorded_calls(rank: int, entries: Iterable[TraceEntry]) -> list[RankCalls]:
     """The same for a flight recorder's entries, which have neither reduce operation, root nor call site."""
-    by_group: dict[str, list[Call]] = {}
+    by_group: dict[tuple[str, str], list[Call]] = {}
     for entry in entries:
         call = Call(
             index=entry.index,
@@ -183,5 +183,7 @@ def recorded_calls(rank: int, entries: Iterable[TraceEntry]) -> list[RankCalls]:
             dtype=entry.dtype,
             shape=entry.shape if entry.operation in _SAME_INPUT else None,
         )
-        by_group.setdefault(entry.group, []).append(call)
-    return [RankCalls(rank, group, (), tuple(calls), 0) for group, calls in by_group.items()]
+        by_group.setdefault((entry.group, entry.recorder), []).append(call)
+    return [
+        RankCalls(rank, group, (), tuple(calls), 0, recorder=recorder) for (group, recorder), calls in by_group.items()
+    ]

@@ -45,6 +45,8 @@ class RankCalls:
     """Calls that could not be read."""
     backend: str = ""
     """Backend of the group; "": not known."""
+    recorder: str = ""
+    """The flight recorder that has the calls, as in GroupCounters; "": they were issued from Python. Each counts on its own."""
 
 
 def differences(one: Call, other: Call) -> tuple[str, ...]:
@@ -86,12 +88,13 @@ class CallComparison:
     def __init__(self, *, basis: str = "calls", attempt: int = 0) -> None:
         self._basis = basis
         self._attempt = attempt
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[tuple[str, str], _Group] = {}
 
     def add(self, of_rank: RankCalls) -> None:
         """Add the calls that one rank issued in one group since the last time."""
         # The newest at the end. If a job makes groups again and again, those in use are kept.
-        group = self._groups[of_rank.group] = self._groups.pop(of_rank.group, _Group())
+        key = of_rank.group, of_rank.recorder
+        group = self._groups[key] = self._groups.pop(key, _Group())
         if len(self._groups) > _GROUPS:
             del self._groups[next(iter(self._groups))]
         if group.reported:
@@ -119,17 +122,17 @@ class CallComparison:
         `final`: the ranks are gone, and no more calls will come.
         """
         found = []
-        for name, group in self._groups.items():
+        for (name, recorder), group in self._groups.items():
             if group.found_index is None or group.reported:
                 continue
             first = group.found_ns is None
             group.found_ns = now_ns if group.found_ns is None else group.found_ns
             if first and not final and not _is_complete(group, group.found_index):
                 continue
-            found.append(self._report(name, group, group.found_index, group.found_ns))
+            found.append(self._report(name, recorder, group, group.found_index, group.found_ns))
         return tuple(found)
 
-    def _report(self, name: str, group: _Group, index: int, found_ns: int) -> Divergence:
+    def _report(self, name: str, recorder: str, group: _Group, index: int, found_ns: int) -> Divergence:
         calls = group.first_calls | {
             rank: call for rank, window in group.windows.items() for call in window if call.index == index
         }
@@ -143,6 +146,7 @@ class CallComparison:
             windows={rank: _around(group.windows[rank], index) or (calls[rank],) for rank in _shown(calls)},
             counts=dict(sorted(group.counts.items())),
             basis=self._basis,
+            recorder=recorder,
             backend=group.backend,
             since_step=min(steps, default=None),
             attempt=self._attempt,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import prod
 
-from paceline.diagnosis.case import Call, Case, Divergence, Level
+from paceline.diagnosis.case import Call, Case, Divergence, Level, name_of_recorder
 from paceline.diagnosis.desync.calls import crossing_end, differences, place
 from paceline.findings import CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
@@ -128,7 +128,9 @@ def call_text(call: Call) -> str:
 
 def seen_at(divergence: Divergence, found: Disagreement) -> tuple[str, ...]:
     """The calls of both sides, and the step after which they were issued."""
-    where = f"call {divergence.index} of group {divergence.group}"
+    where = f"call {divergence.index} of group {divergence.group}" + (
+        f", by {name_of_recorder(divergence.recorder)}" if divergence.recorder else ""
+    )
     step = "" if divergence.since_step is None else f", after step {divergence.since_step}"
     return (
         f"{where}{step}: {named_ranks(found.odd)}: {call_text(found.mine[0])}",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from paceline.diagnosis.case import Case, Level, Stall
+from paceline.diagnosis.case import Case, Level, Stall, name_of_recorder
 from paceline.diagnosis.hang.progress import (
     UNCHANGING_SECONDS,
     bytes_moved_per_second,
@@ -82,7 +82,7 @@ class LaggingRank:
         where += f" of {still.payload}" if still.operation and still.payload else ""
         place = "" if still.index is None else f" (collective {still.index} of group {still.group or '0'})"
         verb = "waits" if len(still.waiting) == 1 else "wait"
-        return f"{waiting} {verb}{where}{place} for rank {self.rank}, by {_BASES.get(still.basis, still.basis)}"
+        return f"{waiting} {verb}{where}{place} for rank {self.rank}, by {words_of_basis(still)}"
 
     @property
     def activity(self) -> str:
@@ -101,7 +101,6 @@ class LaggingRank:
 
 
 _BASES = {
-    "flight recorder": "torch's flight recorder",
     "exchanges": "the exchanges that each rank counts",
     "calls": "the calls counted in Python",
     "phase": "what each rank says it is at",
@@ -112,12 +111,21 @@ _BASES = {
 _OPERATIONS = {"allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all"}
 
 
+def words_of_basis(still: Stall) -> str:
+    """What the order of arrival is known from, in words."""
+    return (
+        name_of_recorder(still.recorder) if still.basis == "flight recorder" else _BASES.get(still.basis, still.basis)
+    )
+
+
 def late_ranks(case: Case) -> Iterator[LaggingRank]:
-    """Every late rank that still runs and was inspected."""
+    """Every late rank that still runs and was inspected, but for those that have come and whose device has not."""
     still = case.standstill
     if still is None:
         return
     for rank in _running(case, still.late):
+        if rank in still.behind:
+            continue
         look = case.looks.get(rank)
         if look is not None:
             since = still.places.get(rank)
@@ -134,7 +142,11 @@ def need_looks(case: Case) -> None:
     Raises:  Unknown: a late rank was not inspected
     """
     still = case.standstill
-    unseen = [rank for rank in _running(case, still.late) if rank not in case.looks] if still is not None else []
+    unseen = (
+        [rank for rank in _running(case, still.late) if rank not in case.looks and rank not in still.behind]
+        if still is not None
+        else []
+    )
     if unseen:
         raise Unknown(f"a snapshot of {named_ranks(unseen)}")
 

@@ -16,6 +16,7 @@ from paceline.diagnosis.hang.stillness import CpuUse
 from paceline.diagnosis.hang.wait_graph import (
     BASES,
     CALLS,
+    HOST_RECORDER,
     PHASE,
     STACKS,
     START,
@@ -23,6 +24,7 @@ from paceline.diagnosis.hang.wait_graph import (
     Waits,
     is_in_a_wait,
     who_waits,
+    with_known_numbers,
     with_what_is_over,
 )
 from paceline.diagnosis.snapshots import RankSnapshot
@@ -61,6 +63,7 @@ class StallDetector:
         Holds:   `since_ns`, `detected_ns` and `since_step` stay while it lasts
         """
         pulses = self._of_newest_attempt(pulses, now_ns)
+        pulses = with_known_numbers(pulses)
         live = with_what_is_over({rank: pulse for rank, pulse in pulses.items() if not _leaves(pulse)})
         if not any(pulse.phase is not None for pulse in live.values()):
             self._now = None
@@ -157,8 +160,11 @@ class StallDetector:
             basis=waits.basis,
             group=waits.group,
             index=waits.index,
-            operation=_operation(waiting, waits.group),
-            payload=_payload(waiting, waits.group),
+            recorder=waits.recorder,
+            behind=waits.behind,
+            together=waits.together,
+            operation=_operation(waiting, waits),
+            payload=_payload(waiting, waits),
             since_step=min(steps, default=None),
             attempt=self._attempt or 0,
         )
@@ -186,6 +192,9 @@ class StallDetector:
                 late=before.late,
                 waiting=tuple(sorted((still | set(found.waiting)) - set(before.late))),
                 basis=before.basis,
+                recorder=before.recorder,
+                behind=before.behind,
+                together=before.together,
                 group=before.group,
                 index=before.index,
                 operation=before.operation,
@@ -212,7 +221,8 @@ def with_looks(standstill: Stall, looks: Mapping[int, RankSnapshot], before: Sta
         known = places.get(rank)
         here[rank] = (place, known[1]) if known is not None and known[0] == place else (place, look.at_ns)
         in_place_seconds = (look.at_ns - here[rank][1]) / 1e9
-        signs[rank] = signs_of_progress(look, unchanging=bool(place) and in_place_seconds >= UNCHANGING_SECONDS)
+        unchanging = bool(place) and in_place_seconds >= UNCHANGING_SECONDS
+        signs[rank] = signs_of_progress(look, unchanging=unchanging or _waits_for_its_device(rank, look, standstill))
     stuck = [rank for rank, found in signs.items() if not found and not _rests_on_others(rank, seen, signs, standstill)]
     if not seen or (stuck and standstill.progress and len(stuck) == len(seen)):
         return replace(standstill, places={**places, **here})
@@ -223,6 +233,12 @@ def with_looks(standstill: Stall, looks: Mapping[int, RankSnapshot], before: Sta
         progress=tuple(dict.fromkeys(sign for found in signs.values() for sign in found)),
         places={**places, **here},
     )
+
+
+def _waits_for_its_device(rank: int, look: RankSnapshot, standstill: Stall) -> bool:
+    """Whether the rank is seen to wait for its own device, and for so long that the CPU that such a wait uses proves nothing."""
+    for_device = standstill.together or rank in standstill.behind
+    return for_device and look.at_ns - standstill.since_ns >= ALONE_SECONDS * 1e9
 
 
 def _rests_on_others(
@@ -236,6 +252,9 @@ def _rests_on_others(
 
 def _split_by_stacks(standstill: Stall, looks: Mapping[int, RankSnapshot]) -> Stall:
     """Which ranks wait and which are late by the stacks, if the counters show no late rank, or only steps and phases."""
+    if standstill.recorder not in ("", HOST_RECORDER):
+        # Who waits for a device is at no place in torch.distributed.
+        return standstill
     inside = {rank: answer for rank, look in looks.items() if (answer := is_waiting_in_collective(look)) is not None}
     in_a_wait = {rank for rank, answer in inside.items() if answer}
     if standstill.basis in (CALLS, PHASE) and in_a_wait.intersection(standstill.late):
@@ -259,6 +278,7 @@ def _without_those_in_a_wait(standstill: Stall, in_a_wait: Collection[int]) -> S
         waiting=tuple(sorted({*standstill.waiting, *standstill.late} - set(late))),
         crossed=() if late else standstill.late,
         basis=STACKS,
+        recorder="",
         # The known collective is that of the ranks which issued it; the other ranks wait in another one.
         group=None,
         index=None,
@@ -293,26 +313,28 @@ def _has_not_moved(rank: int, pulses: Mapping[int, Heartbeat], since_ns: int) ->
     return rank not in pulses or pulses[rank].moved_ns <= since_ns
 
 
-def _operation(waiting: list[Heartbeat], group: str | None) -> str | None:
+def _operation(waiting: list[Heartbeat], waits: Waits) -> str | None:
     """What they wait in, if they agree on it and it was recorded or issued from Python; DDP's exchange on torch's groups is neither."""
-    told = {counters.operation for counters in _waited_in(waiting, group)}
+    told = {counters.operation for counters in _waited_in(waiting, waits) if counters.operation is not None}
     names = told or {
         pulse.last_call.operation for pulse in waiting if pulse.phase == "communication" and pulse.last_call
     }
     return names.pop() if len(names) == 1 else None
 
 
-def _payload(waiting: list[Heartbeat], group: str | None) -> str | None:
+def _payload(waiting: list[Heartbeat], waits: Waits) -> str | None:
     """Size and type of the tensor: "7,240 float32"."""
-    told = {(counters.numel, counters.dtype) for counters in _waited_in(waiting, group)}
+    told = {(counters.numel, counters.dtype) for counters in _waited_in(waiting, waits)}
     numel, dtype = told.pop() if len(told) == 1 else (None, None)
     return f"{numel:,} {dtype or 'elements'}" if numel else None
 
 
-def _waited_in(waiting: list[Heartbeat], group: str | None) -> list[GroupCounters]:
+def _waited_in(waiting: list[Heartbeat], waits: Waits) -> list[GroupCounters]:
+    """The counters that tell of the collective. gloo's recorder does not say which one is not over."""
     return [
         counters
         for pulse in waiting
-        for counters in pulse.exchanges
-        if counters.name == group and counters.enqueued > counters.completed
+        for counters in ((pulse.groups or ()) if waits.recorder else pulse.exchanges)
+        if counters.name == waits.group and counters.enqueued > counters.completed
+        if not waits.recorder or (counters.recorder == waits.recorder and counters.completed + 1 == waits.index)
     ]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from paceline.diagnosis.case import Call, Case, GroupCounters, Heartbeat
-from paceline.diagnosis.hang.wait_graph import DEFAULT_GROUP_NAMES, is_pending
+from paceline.diagnosis.hang.wait_graph import DEFAULT_GROUP_NAMES, HOST_RECORDER, is_pending
 from paceline.diagnosis.stacks import frames_of
 
 _TO_ONE_PEER = ("send", "recv")
@@ -106,8 +106,8 @@ def _in_a_collective(case: Case, pulse: Heartbeat) -> Iterator[Wait]:
             rank
             for rank in members
             if rank != pulse.rank
-            and (entered := _entered(case, rank, counters.name)) is not None
-            and entered < counters.enqueued
+            and (entered := _entered(case, rank, counters)) is not None
+            and entered < (counters.enqueued if counters.recorder == HOST_RECORDER else counters.completed + 1)
         )
         if absent:
             yield Wait(
@@ -143,10 +143,14 @@ def _members_by_name(case: Case, pulse: Heartbeat, group: str) -> tuple[int, ...
     return tuple(case.pulses) if group in DEFAULT_GROUP_NAMES else pulse.group_ranks.get(group, ())
 
 
-def _entered(case: Case, rank: int, group: str) -> int | None:
-    """Number of collectives of a group that a rank has entered; None if it is not known."""
+def _entered(case: Case, rank: int, group: GroupCounters) -> int | None:
+    """Number of collectives of a group that a rank has entered, by the same recorder; None if it is not known."""
     pulse = case.pulses.get(rank)
     if pulse is None or pulse.groups is None:
         return None
-    of_group = [counters.enqueued for counters in (*pulse.exchanges, *pulse.groups) if counters.name == group]
+    of_group = [
+        counters.enqueued
+        for counters in (*pulse.exchanges, *pulse.groups)
+        if (counters.name, counters.recorder) == (group.name, group.recorder)
+    ]
     return max(of_group, default=0)

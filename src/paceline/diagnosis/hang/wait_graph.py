@@ -2,18 +2,24 @@
 
 A rank waits if it has entered a call that is not over. It is late if others wait in a group for a call that it has not
 made. Late ranks that wait for another rank are left out: the rank at the end of the chain delays all.
+
+Calls that run on a device are over when the device says so, so a rank may also be late because its device is behind, or all ranks may have
+come to a call that does not end: see `wait_chains`.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from paceline.diagnosis.case import GroupCounters, Heartbeat
+from paceline.diagnosis.hang.wait_chains import Chains, Delay, Standing, follow_chains, messages_as_groups
 
 FLIGHT_RECORDER, EXCHANGES, CALLS, PHASE, STACKS, STEPS, START = (
     "flight recorder", "exchanges", "calls", "phase", "stacks", "steps", "start"
 )  # fmt: skip
 # The most certain first. By "steps" no rank is seen to wait.
 BASES = (EXCHANGES, FLIGHT_RECORDER, CALLS, PHASE, STACKS, STEPS, START)
+# All others have calls that run on a device.
+HOST_RECORDER, ON_DEVICE = "gloo", "nccl"
 DEFAULT_GROUP_NAMES = frozenset({"0", "default_pg", ""})
 _CANNOT_ANSWER = frozenset("TtDZ")
 _HALTED = frozenset("TtZ")
@@ -35,6 +41,12 @@ class Waits:
     """Number of that collective in the group."""
     crossed: tuple[int, ...] = ()
     """Ranks that others wait for and that wait themselves, so that none of them is at the end of a chain."""
+    recorder: str = ""
+    """Of a flight recorder: which one, as in GroupCounters."""
+    behind: tuple[int, ...] = ()
+    """Of `late`, ranks that have come, and whose device has not."""
+    together: bool = False
+    """All ranks of the group have come, and none of them waits for another rank elsewhere."""
 
 
 @dataclass(slots=True)
@@ -53,7 +65,7 @@ class _Group:
 
 def is_pending(pulse: Heartbeat) -> bool:
     """Whether the flight recorder or the ring shows a collective that this rank has entered and that is not over."""
-    return any(group.enqueued > group.completed for group in (*(pulse.groups or ()), *pulse.exchanges))
+    return any(not group.is_over for group in (*(pulse.groups or ()), *pulse.exchanges))
 
 
 def is_in_a_wait(pulse: Heartbeat) -> bool:
@@ -94,6 +106,42 @@ def with_what_is_over(live: Mapping[int, Heartbeat]) -> dict[int, Heartbeat]:
     return found
 
 
+def with_known_numbers(pulses: Mapping[int, Heartbeat]) -> dict[int, Heartbeat]:
+    """The pulses, with numbers of collectives where a recorder counts operations, sends and calls of another backend among them.
+
+    A rank on which a collective is not over shows both its number and its operation. A rank that has issued fewer operations has not
+    issued this collective, if the ranks issue the same operations. Otherwise it has, and nothing is known against it.
+
+    Holds:   pulses of other recorders stay as they are
+    """
+    shown: dict[_Place, list[tuple[int, int]]] = {}
+    for pulse in pulses.values():
+        for c in pulse.groups or ():
+            if c.open_operation is not None:
+                shown.setdefault(_place(c, c.ranks), []).append((c.completed + 1, c.open_operation))
+    found = dict(pulses)
+    for rank, pulse in pulses.items():
+        groups = pulse.groups or ()
+        if any(c.operations is not None and c.open_operation is None for c in groups):
+            known = tuple(_with_number(c, shown.get(_place(c, c.ranks), ())) for c in groups)
+            if known != groups:
+                found[rank] = replace(pulse, groups=known)
+    return found
+
+
+def _with_number(counters: GroupCounters, shown: Collection[tuple[int, int]]) -> GroupCounters:
+    if counters.operations is None or counters.open_operation is not None or not shown:
+        return counters
+    lowest, furthest = min(shown), max(shown)
+    ahead = {operation - number for number, operation in shown}
+    if counters.operations < lowest[0] or (len(ahead) == 1 and counters.operations < lowest[1]):
+        # With nothing but collectives, each operation is one.
+        issued = min(lowest[0] - 1, counters.operations)
+    else:
+        issued = max(furthest[0], counters.enqueued - max(ahead))
+    return replace(counters, enqueued=issued, completed=issued)
+
+
 def _group_key(counters: GroupCounters) -> tuple[str, int, int]:
     ranks = counters.ranks or ()
     return counters.name, len(ranks), ranks[0] if ranks else -1
@@ -120,6 +168,10 @@ def who_waits(
     dumb = frozenset(rank for rank in unread if cannot_answer(live[rank]))
     halted = frozenset(rank for rank, pulse in live.items() if is_halted(pulse))
     pending = frozenset(rank for rank in waiting if is_pending(live[rank]))
+    if any(c.recorder != HOST_RECORDER for pulse in live.values() for c in pulse.groups or ()):
+        on_device = _by_chains(live, waiting, standing, everybody, frozenset(gone), excused, dumb)
+        if on_device is not None:
+            return on_device
     first: Waits | None = None
     nobody = frozenset[int]()
     for groups, inside, not_read, basis in (
@@ -142,6 +194,111 @@ def who_waits(
     return replace(first, crossed=first.crossed or _crossed(waiting, live))
 
 
+def _by_chains(
+    live: Mapping[int, Heartbeat],
+    waiting: Collection[int],
+    standing: Collection[int],
+    everybody: frozenset[int],
+    gone: frozenset[int],
+    excused: frozenset[int],
+    dumb: frozenset[int],
+) -> Waits | None:
+    """With the recorder of a device: the ends of the chains over all groups of all recorders; None if they show nothing.
+
+    If no rank is an end, a rank whose recorder could not be read may be. If all were read and all have come, no rank is late.
+    """
+    groups, chains = _chains(live, everybody)
+    inside = {*chains.waiting, *waiting}
+    # gloo ends a call on one rank before another one. No device is behind there.
+    delays = [d for d in chains.delays if d.how is not Delay.BEHIND or _place_of(d.group).recorder != HOST_RECORDER]
+    ends = {delay.rank for delay in delays}
+    if ends := ends & frozenset(standing) or ends:
+        delays = [delay for delay in delays if delay.rank in ends]
+        most = min(
+            delays,
+            key=lambda d: (
+                not isinstance(d.group, _Place),
+                -len(d.waiting),
+                len(_place_of(d.group).name),
+                _place_of(d.group).name,
+            ),
+        )
+        return Waits(
+            tuple(sorted(inside - ends)),
+            tuple(sorted(ends)),
+            FLIGHT_RECORDER,
+            _place_of(most.group).name,
+            most.number if isinstance(most.group, _Place) else None,
+            recorder=_place_of(most.group).recorder,
+            behind=tuple(sorted({delay.rank for delay in delays if delay.how is Delay.BEHIND})),
+        )
+    unheard = frozenset(chains.unheard)
+    if late := unheard & dumb or unheard & gone or unheard - excused:
+        return Waits(tuple(sorted(inside - late)), tuple(sorted(late)), FLIGHT_RECORDER)
+    whole = [one for one in chains.together if isinstance(one.group, _Place)]
+    if not whole:
+        # What a rank waits in is over elsewhere, and nobody waits for it: which ranks stand still is known, and not why.
+        is_over_elsewhere = any(
+            max(one.first_missing for one in at.values())
+            > min((one.open for one in at.values() if one.open), default=1 << 63)
+            for at in groups.values()
+        )
+        return Waits(tuple(sorted(inside)), (), FLIGHT_RECORDER, recorder=ON_DEVICE) if is_over_elsewhere else None
+    where = max(whole, key=lambda one: len(one.ranks))
+    place = _place_of(where.group)
+    return Waits(
+        tuple(sorted(inside)), (), FLIGHT_RECORDER, place.name, where.number, recorder=place.recorder, together=True
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A group as one recorder has it."""
+
+    recorder: str
+    """Name of the recorder."""
+    name: str
+    """Name of the group."""
+    size: int
+    """Number of its ranks, and the first and the last; 0: not known. Hashing 4,096 numbers for each of 4,096 ranks takes a second."""
+    first: int
+    last: int
+
+
+_Group_or_message = _Place | tuple[_Place, int, int]
+
+
+def _place(counters: GroupCounters, ranks: tuple[int, ...] | None) -> _Place:
+    size, first, last = (len(ranks), ranks[0], ranks[-1]) if ranks else (0, 0, 0)
+    return _Place(counters.recorder, counters.name, size, first, last)
+
+
+def _place_of(group: _Group_or_message) -> _Place:
+    return group if isinstance(group, _Place) else group[0]
+
+
+def _chains(
+    live: Mapping[int, Heartbeat], everybody: frozenset[int]
+) -> tuple[Mapping[_Group_or_message, Mapping[int, Standing]], Chains[_Group_or_message]]:
+    groups: dict[_Group_or_message, dict[int, Standing]] = {}
+    members: dict[_Group_or_message, Collection[int]] = {}
+    messages: dict[int, set[tuple[_Place, int, int]]] = {}
+    heard = frozenset(rank for rank, pulse in live.items() if pulse.groups is not None)
+    for rank, pulse in live.items():
+        for c in pulse.groups or ():
+            ranks = c.ranks or pulse.group_ranks.get(c.name)
+            if not _comparable(c, ranks):
+                continue
+            place = _place(c, ranks)
+            is_open = c.enqueued > c.completed
+            groups.setdefault(place, {})[rank] = Standing(c.enqueued, c.completed + 1 if is_open else None)
+            members.setdefault(place, ranks or everybody)
+            messages.setdefault(rank, set()).update((place, *message) for message in c.messages)
+    for pair, at in messages_as_groups(messages, heard).items():
+        groups[pair], members[pair] = at, pair[1:]
+    return groups, follow_chains(groups, members, heard)
+
+
 def _recorded(live: Mapping[int, Heartbeat]) -> list[_Group]:
     """The groups of the flight recorder. A group with unknown members is compared only if it has all ranks."""
     counted = [
@@ -150,14 +307,16 @@ def _recorded(live: Mapping[int, Heartbeat]) -> list[_Group]:
         for counters in pulse.groups or ()
     ]
     return _gathered(
-        (rank, c.name, ranks, c.enqueued, c.completed) for rank, c, ranks in counted if _comparable(c, ranks)
+        (rank, c.name, ranks, c.enqueued, c.completed, c.recorder)
+        for rank, c, ranks in counted
+        if _comparable(c, ranks)
     )
 
 
 def _exchanged(live: Mapping[int, Heartbeat]) -> list[_Group]:
     """The groups and lanes of paceline's own exchange, as the rings have them; none without its members."""
     return _gathered(
-        (rank, c.name, c.ranks, c.enqueued, c.completed)
+        (rank, c.name, c.ranks, c.enqueued, c.completed, "")
         for rank, pulse in live.items()
         for c in pulse.exchanges
         if c.ranks or c.everybody
@@ -171,18 +330,18 @@ def _comparable(counters: GroupCounters, ranks: tuple[int, ...] | None) -> bool:
 def _called(live: Mapping[int, Heartbeat], waiting: Collection[int]) -> list[_Group]:
     """The calls from Python. A waiting rank has not finished its last call."""
     return _gathered(
-        (rank, name, pulse.group_ranks.get(name), count, count - 1 if rank in waiting else count)
+        (rank, name, pulse.group_ranks.get(name), count, count - 1 if rank in waiting else count, "")
         for rank, pulse in live.items()
         for name, count in pulse.calls.items()
         if pulse.group_ranks.get(name) or name in DEFAULT_GROUP_NAMES
     )
 
 
-def _gathered(rows: Iterable[tuple[int, str, tuple[int, ...] | None, int, int]]) -> list[_Group]:
-    groups: dict[tuple[str, int, int, int], _Group] = {}
-    for rank, name, ranks, entered, done in rows:
+def _gathered(rows: Iterable[tuple[int, str, tuple[int, ...] | None, int, int, str]]) -> list[_Group]:
+    groups: dict[tuple[str, str, int, int, int], _Group] = {}
+    for rank, name, ranks, entered, done, recorder in rows:
         # Not the ranks themselves: hashing 4,096 numbers for each of 4,096 ranks takes a second.
-        key = (name, len(ranks), ranks[0], ranks[-1]) if ranks else (name, 0, 0, 0)
+        key = (recorder, name, len(ranks), ranks[0], ranks[-1]) if ranks else (recorder, name, 0, 0, 0)
         group = groups.get(key)
         if group is None:
             group = groups[key] = _Group(name, frozenset(ranks) if ranks else None)

@@ -1,20 +1,19 @@
-"""Flight-recorder dumps of a job that ran elsewhere, whole or cut off, JSON or pickle: which rank is behind, who called what. Pure.
+"""Flight-recorder dumps of a job that ran elsewhere, whole or cut off, JSON or pickle, of each torch: what each rank issued. Pure.
 
 A pickle can run code when it is read. This reader refuses every name that a pickle would import, so that only plain containers come out.
+
+A group is known by its recorder and its name, which all its members share. Its description ("TENSOR_MODEL_PARALLEL_GROUP") may stand for
+many groups, and its number is one of the process that wrote it.
 """
 
 import io
 import json
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
-
-from paceline.diagnosis.case import Level
-from paceline.findings import CauseFinding, Confidence
-from paceline.spelling import plural
 
 _RANK = re.compile(r"(\d+)(?:\.\w+)*\Z")
 _KEY = "collective_seq_id"
@@ -26,7 +25,13 @@ _MOST_INSTRUCTIONS = 1_000_000
 _NEVER_WRITTEN = (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET, pickle.BYTEARRAY8, pickle.DICT)
 # Of one name, shape or list of ranks, however often it is written in itself.
 _MOST_VALUES, _MOST_NAMES = 10_000, 1_000
-_POINT_TO_POINT = re.compile(r"\b(?:send|recv)\b", re.IGNORECASE)
+# torch's counters have 64 bits.
+_ABOVE_ALL_NUMBERS = 1 << 63
+_MESSAGE = re.compile(r"\b(send|recv)\b(?: (\d{1,9})(?:->|<-)(\d{1,9}))?", re.IGNORECASE)
+# One entry for calls that were issued as one. The calls have entries of their own.
+_COALESCED = "coalesced"
+# The recorder writes the first under this name and the second under that of the whole job.
+_WHOLE_JOB = ("0", "default_pg")
 
 
 class _TooMuch(Exception):
@@ -101,27 +106,56 @@ class DumpedCall:
     """Their data types, as text."""
     site: str = ""
     """The line of code that issued it."""
+    state: str = ""
+    """The recorder's word: scheduled, started or completed. Without timing it never says started."""
 
     def __str__(self) -> str:
         return f"{self.operation} {self.shapes} {self.dtypes}".rstrip() + (f" at {self.site}" if self.site else "")
 
 
 @dataclass(frozen=True, slots=True)
+class DumpedMessage:
+    """One send or receive."""
+
+    sender: int
+    """Place of the sender in the group."""
+    receiver: int
+    """Place of the receiver."""
+    over: bool
+    """It is over."""
+    place: int
+    """Place of the entry among all of the dump."""
+
+
+@dataclass(frozen=True, slots=True)
 class DumpedGroup:
     """One process group as one rank saw it."""
 
+    recorder: str
+    """Whose entries they are: nccl, nccl2, gloo; empty: the dump has no entry of the group."""
     name: str
     """Name of the group."""
-    enqueued: int
-    """Calls that the rank has issued."""
-    completed: int | None
-    """Calls that are complete; None: not recorded."""
-    calls: dict[int, DumpedCall]
-    """Number of the call -> the call."""
+    description: str = ""
+    """What the program calls it; other groups may have the same description."""
     ranks: tuple[int, ...] = ()
     """Members of the group; empty: the dump does not say."""
-    counted: bool = True
-    """The dump has counters. False: it is truncated before them, and there may have been more calls."""
+    calls: Mapping[int, DumpedCall] = field(default_factory=dict)
+    """Number of a collective -> the collective."""
+    open: int | None = None
+    """The lowest number that is not over; None: none."""
+    open_place: int | None = None
+    """Place of the first such entry among all entries of the dump: what was issued later is queued behind it."""
+    messages: tuple["DumpedMessage", ...] = ()
+    """Its sends and receives, oldest first. With any of them, the counters may be theirs."""
+    counters: tuple[int, int] | None = None
+    """The recorder's own counters, issued and over; None: not in the dump. Each recorder counts in another way."""
+    operations_ahead: frozenset[int] = frozenset()
+    """By how much the recorder's number of an operation is above the number of the collective."""
+
+    @property
+    def title(self) -> str:
+        """The name, with the description beside it."""
+        return f"{self.name} ({self.description})" if self.description not in ("", "undefined") else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +170,8 @@ class RecorderDump:
     """Its process groups."""
     note: str = ""
     """What is missing in the dump."""
+    whole: bool = False
+    """It has every entry since the process began: none was dropped, and those that are over are there too."""
 
 
 def looks_like_dump(data: bytes) -> bool:
@@ -156,22 +192,10 @@ def parse_dump(name: str, data: bytes) -> RecorderDump:
     else:
         document, note = _from_json(data)
     match = _RANK.search(name)
-    groups = tuple(_groups(document, bool(note)))
+    groups = tuple(_groups(document))
     if not groups:
         raise ValueError("no process group in it" + (f"; {note}" if note else ""))
-    return RecorderDump(name, int(match[1]) if match else None, groups, note)
-
-
-def judge_dumps(dumps: Sequence[RecorderDump]) -> list[CauseFinding]:
-    """Who is behind in a group, which rank left no dump, and whether the ranks called different things at the same place."""
-    found: list[CauseFinding] = []
-    names = dict.fromkeys(group.name for dump in dumps for group in dump.groups)
-    for name in names:
-        seen = {
-            dump.rank: group for dump in dumps if dump.rank is not None for group in dump.groups if group.name == name
-        }
-        found += _different_calls(name, seen) or _behind(name, seen)
-    return found
+    return RecorderDump(name, int(match[1]) if match else None, groups, note, _is_whole(document.get("entries")))
 
 
 # --------------------------------------------------------------------------------------------------------------- reading
@@ -195,6 +219,14 @@ def _from_pickle(data: bytes) -> tuple[dict[str, Any], str]:
     if not isinstance(document, dict):
         raise ValueError("it holds no flight-recorder dump")
     return document, ""
+
+
+def unpickled(data: bytes) -> dict[str, Any]:
+    """The document of a recorder that answers with a pickle, as much of it as is there.
+
+    Raises:  ValueError: it is none, or it would import something
+    """
+    return _from_pickle(data)[0]
 
 
 def _salvaged(items: Sequence[Any]) -> dict[str, Any]:
@@ -275,71 +307,156 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _groups(document: dict[str, Any], cut: bool) -> Iterator[DumpedGroup]:
-    calls: dict[str, dict[int, DumpedCall]] = {}
-    done: dict[str, int] = {}
-    numbers: dict[str, str] = {}
+def _groups(document: dict[str, Any]) -> Iterator[DumpedGroup]:
+    """The groups in the order of their entries, then those of which only counters or members are known."""
     entries = document.get("entries")
-    for entry in entries if isinstance(entries, list) else ():
-        if not isinstance(entry, dict) or entry.get("is_p2p"):
+    every = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    config, status = document.get("pg_config"), document.get("pg_status")
+    config = config if isinstance(config, dict) else {}
+    status = {_text(key): value for key, value in status.items()} if isinstance(status, dict) else {}
+    own: dict[tuple[str, str], list[tuple[int, dict[str, Any]]]] = {}
+    newest: dict[tuple[str, str], int] = {}
+    for place, entry in enumerate(every):
+        name = _group_name(entry)
+        if name is None:
+            # gloo's groups without a name: which ranks share one cannot be told.
             continue
-        index = entry.get(_KEY, entry.get(_OLD_KEY))
-        if not isinstance(index, int):
+        key = (_recorder(entry), name)
+        own.setdefault(key, []).append((place, entry))
+        newest[key] = max(newest.get(key, -1), _whole(entry.get("pg_id"), -1))
+    numbers = _numbers(newest, config, status)
+    for key, of_group in own.items():
+        # A second init_process_group reuses the names of the first; the newer group counts.
+        kept = [(place, entry) for place, entry in of_group if _whole(entry.get("pg_id"), -1) == newest[key]]
+        yield _group(*key, kept, config, status.get(numbers.get(key[1], "")))
+    known = {name for _, name in own} | ({""} if own else set())
+    # Without names, a number of this process has to do, as before torch gave names.
+    names = dict.fromkeys(_text(name) for name in [*config][:_MOST_NAMES]) or dict.fromkeys([*status][:_MOST_NAMES])
+    for name in names:
+        if name not in known:
+            yield _group("", name, (), config, status.get(numbers.get(name, "" if config else name)))
+
+
+def _is_whole(entries: Any) -> bool:
+    numbers = (
+        [entry.get("record_id") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    )
+    return numbers == list(range(len(numbers)))
+
+
+def _group(
+    recorder: str, name: str, placed: Sequence[tuple[int, dict[str, Any]]], config: Any, status: Any
+) -> DumpedGroup:
+    calls: dict[int, DumpedCall] = {}
+    waits: dict[int, int] = {}
+    messages: list[DumpedMessage] = []
+    ahead: set[int] = set()
+    entries = [entry for _, entry in placed]
+    sent = {_number(entry, "op_id") for entry in entries if entry.get("is_p2p")} - {None}
+    for place, entry in placed:
+        index, title = _number(entry, _KEY if _KEY in entry else _OLD_KEY), _text(entry.get("profiling_name", "?"))
+        if index is None:
             continue
-        if _KEY not in entry and _POINT_TO_POINT.search(_text(entry.get("profiling_name"))):
+        message = _MESSAGE.search(title)
+        if _KEY not in entry and message is not None:
             raise ValueError("this torch numbers sends and receives with the collectives: ranks cannot be compared")
-        name = _group_name(entry.get("process_group", entry.get("pg_id")))
-        numbers[name] = _text(entry.get("pg_id", ""))
-        calls.setdefault(name, {})[index] = _call(entry, index)
-        if entry.get("retired") or entry.get("state") == "completed":
-            done[name] = max(done.get(name, 0), index)
-    status = document.get("pg_status")
-    status = status if isinstance(status, dict) else {}
-    known = {number: name for name, number in numbers.items()}
-    for number in status:
-        known.setdefault(_text(number), _text(number))
-    for number, name in known.items():
-        counts = status.get(number, status.get(int(number) if number.isdigit() else None))
-        counts = counts if isinstance(counts, dict) else {}
-        own = calls.get(name, {})
-        yield DumpedGroup(
-            name,
-            _whole(counts.get("last_enqueued_collective"), max(own, default=0)),
-            _whole(counts.get("last_completed_collective"), done.get(name)),
-            own,
-            _members(document.get("pg_config"), number, name),
-            counted=bool(counts) or not cut,
-        )
+        over = bool(entry.get("retired")) or entry.get("state") == "completed"
+        if entry.get("is_p2p"):
+            if message is not None and message[2] is not None:
+                here, there = int(message[2]), int(message[3])
+                ends = (here, there) if message[1].lower() == "send" else (there, here)
+                messages.append(DumpedMessage(*ends, over, place))
+            continue
+        operation, number = title.rpartition(":")[2], _number(entry, "op_id")
+        if operation == _COALESCED and number in sent:
+            continue
+        if not over:
+            waits.setdefault(index, place)
+        if index not in calls or calls[index].operation == _COALESCED:
+            calls[index] = _call(entry, index, operation)
+        if number is not None:
+            ahead.add(number - index)
+    found = _configured(config, name)
+    process_group = entries[-1].get("process_group") if entries else None
+    description = (
+        process_group[-1] if isinstance(process_group, list | tuple) and len(process_group) > 1 else found.get("desc")
+    )
+    return DumpedGroup(
+        recorder, name, _text(description or ""), _members(found), calls,
+        open=min(waits, default=None), open_place=min(waits.values(), default=None), messages=tuple(messages),
+        counters=_counters(status), operations_ahead=frozenset(ahead),
+    )  # fmt: skip
 
 
-def _call(entry: dict[str, Any], index: int) -> DumpedCall:
+def _call(entry: dict[str, Any], index: int, operation: str) -> DumpedCall:
     frames = entry.get("frames")
     frames = [frame for frame in frames if isinstance(frame, dict)] if isinstance(frames, list) else []
     own = next((f for f in frames if "site-packages" not in _text(f.get("filename"))), None)
     return DumpedCall(
         index,
-        _text(entry.get("profiling_name", "?")).removeprefix("gloo:").removeprefix("nccl:"),
+        operation,
         _text(entry.get("input_sizes", "")),
         ",".join(_names(entry.get("input_dtypes"))),
         f"{_text(own.get('filename'))}:{_text(own.get('line'))}" if own else "",
+        _text(entry.get("state", "")),
     )
 
 
-def _group_name(value: Any) -> str:
+def _recorder(entry: Mapping[str, Any]) -> str:
+    """The word before the operation: two backends of one group count each for itself."""
+    return _text(entry.get("profiling_name", "")).rpartition(":")[0]
+
+
+def _group_name(entry: Mapping[str, Any]) -> str | None:
+    """The name; None: the group has none. Before torch had names, its number in the process."""
+    value = entry.get("process_group")
     if isinstance(value, list | tuple) and value:
-        return _text(value[-1] or value[0])
-    return _text(value or "default")
+        return _text(value[0]) if any(value) else None
+    return _text(value or entry.get("pg_id", "default"))
+
+
+def _numbers(newest: Mapping[tuple[str, str], int], config: Any, status: Mapping[str, Any]) -> dict[str, str]:
+    """Name of a group -> the number under which its counters are.
+
+    The entries tell it. A group without entries is found by its place: numbers and names are both given as groups are made. That holds
+    only if each group has counters, if the names are numbers, and if the entries do not say otherwise.
+    """
+    told = {name: str(number) for (_, name), number in newest.items()}
+    names = {_text(name) for name in config}
+    if len(names) == len(status) and all(text.isdecimal() and len(text) < 10 for text in (*names, *status)):
+        placed = dict(zip(sorted(names, key=int), sorted(status, key=int), strict=True))
+        if all(placed.get(name) == number for name, number in told.items()):
+            return placed
+    return told
+
+
+def _configured(config: Any, name: str) -> dict[str, Any]:
+    """What the dump says about a group. gloo writes the group of the whole job under an empty name."""
+    found = config.get(name)
+    if found is None and (name in _WHOLE_JOB or len(config) == 1):
+        found = config.get("")
+    return found if isinstance(found, dict) else {}
+
+
+def _number(entry: Mapping[str, Any], key: str) -> int | None:
+    value = entry.get(key)
+    return value if isinstance(value, int) and 0 <= value < _ABOVE_ALL_NUMBERS else None
+
+
+def _counters(status: Any) -> tuple[int, int] | None:
+    counts = status if isinstance(status, dict) else {}
+    issued, over = (_whole(counts.get(f"last_{word}_collective"), None) for word in ("enqueued", "completed"))
+    if issued is None or over is None or max(issued, over) >= _ABOVE_ALL_NUMBERS:
+        return None
+    return issued, over
 
 
 def _names(value: Any) -> list[str]:
     return [_text(one) for one in value[:_MOST_NAMES]] if isinstance(value, list | tuple) else []
 
 
-def _members(config: Any, number: str, name: str) -> tuple[int, ...]:
-    entries = config if isinstance(config, dict) else {}
-    # gloo registers its group under an empty name.
-    found = entries.get(number) or entries.get(name) or (next(iter(entries.values())) if len(entries) == 1 else None)
-    ranks = found.get("ranks") if isinstance(found, dict) else None
+def _members(found: dict[str, Any]) -> tuple[int, ...]:
+    ranks = found.get("ranks")
     return tuple(int(rank) for rank in re.findall(r"\d{1,9}", _text(ranks))) if ranks else ()
 
 
@@ -348,76 +465,3 @@ def _whole(value: Any, otherwise: Any) -> Any:
         return int(value)
     except (TypeError, ValueError, OverflowError):
         return otherwise
-
-
-# --------------------------------------------------------------------------------------------------------------- judging
-
-
-def _behind(name: str, seen: dict[int, DumpedGroup]) -> list[CauseFinding]:
-    members = {rank for group in seen.values() for rank in group.ranks}
-    silent = tuple(sorted(members - set(seen)))
-    seen = {rank: group for rank, group in seen.items() if group.counted}
-    most = max((group.enqueued for group in seen.values()), default=0)
-    late = tuple(sorted(rank for rank, group in seen.items() if group.enqueued < most))
-    waiting = any(group.completed is not None and group.completed < group.enqueued for group in seen.values())
-    if not waiting or (not late and not silent):
-        return []
-    ahead = next(group for group in seen.values() if group.enqueued == most)
-    saw = [f"group {name}: rank {rank} has issued {seen[rank].enqueued} collectives, others {most}" for rank in late]
-    if most in ahead.calls:
-        saw.append(f"the others wait in number {most}: {ahead.calls[most]}")
-    last = [f"rank {rank} last issued number {seen[rank].enqueued}: {seen[rank].calls[seen[rank].enqueued]}"
-            for rank in late if seen[rank].enqueued in seen[rank].calls]  # fmt: skip
-    if silent:
-        saw.append(
-            f"no dump of {plural(len(silent), 'rank')} {', '.join(map(str, silent))}: gone, or unable to write one"
-        )
-    return [
-        CauseFinding(
-            code="N01",
-            title="some ranks did not come to a collective",
-            level=Level.STALL,
-            ranks=late or silent,
-            # Who is behind is certain; why is not in a dump.
-            confidence=Confidence.LIKELY if late else Confidence.UNCLEAR,
-            saw=(*saw, *last),
-            next=("py-spy dump --nonblocking --pid PID, on these ranks while the job hangs: where they are instead",),
-        )
-    ]
-
-
-def _different_calls(name: str, seen: dict[int, DumpedGroup]) -> list[CauseFinding]:
-    """The first place of the order where two ranks called different things."""
-    common = set.intersection(*(set(group.calls) for group in seen.values())) if len(seen) > 1 else set()
-    for index in sorted(common):
-        calls = {rank: group.calls[index] for rank, group in sorted(seen.items())}
-        first = next(iter(calls.values()))
-        # Shapes of a scatter or an uneven all_gather rightly differ from rank to rank.
-        odd = {rank: call for rank, call in calls.items() if (call.operation, call.dtypes) != (first.operation, first.dtypes)
-               or (call.shapes != first.shapes and "reduce" in call.operation and "scatter" not in call.operation)}  # fmt: skip
-        if not odd:
-            continue
-        other = next(iter(odd.values()))
-        code = "M01" if other.operation != first.operation else "M02" if other.shapes != first.shapes else "M03"
-        title = {
-            "M01": "ranks called different collectives",
-            "M02": "shapes differ between ranks",
-            "M03": "dtypes differ between ranks",
-        }
-        return [
-            CauseFinding(
-                code=code,
-                title=title[code],
-                level=Level.DIVERGENCE,
-                ranks=tuple(odd) if len(odd) < len(calls) / 2 else tuple(calls),
-                confidence=Confidence.HIGH,
-                saw=tuple(
-                    f"group {name}, number {index}, rank {rank}: {call}"
-                    for rank, call in [*calls.items()][:1] + [*odd.items()][:3]
-                ),
-                next=(
-                    f"make every rank issue the same call there: {other.site or first.site or 'the dumps have no call sites'}",
-                ),
-            )
-        ]
-    return []

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from paceline.diagnosis.case import Level
-from paceline.diagnosis.logs.flight_recorder_dumps import RecorderDump, judge_dumps
+from paceline.diagnosis.logs.compare_dumps import judge_dumps
+from paceline.diagnosis.logs.flight_recorder_dumps import RecorderDump
 from paceline.diagnosis.logs.launcher import Blame, read_blame, stubborn
 from paceline.diagnosis.logs.lines import Log, RankLine, Traceback, tracebacks
 from paceline.diagnosis.logs.patterns import SIGNS, TITLES, Sign, is_symptom

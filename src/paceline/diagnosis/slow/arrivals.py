@@ -43,6 +43,8 @@ class Entry(Protocol):
     def shape(self) -> tuple[int, ...] | None: ...
     @property
     def created_ns(self) -> int | None: ...
+    @property
+    def recorder(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +93,7 @@ class Arrivals:
 
     def __init__(self, most: int = STAMPS) -> None:
         self._most = most
-        self._groups: dict[str, _Group] = defaultdict(_Group)
+        self._groups: dict[tuple[str, str], _Group] = defaultdict(_Group)
         self._count = 0
 
     def add(self, rank: int, entries: Iterable[Entry]) -> None:
@@ -99,7 +101,7 @@ class Arrivals:
         for entry in entries:
             if entry.created_ns is None or "send" in entry.operation or "recv" in entry.operation:
                 continue
-            group = self._groups[entry.group]
+            group = self._groups[entry.group, entry.recorder]
             if entry.index < group.oldest:
                 continue
             group.members.add(rank)

@@ -38,7 +38,7 @@ from paceline.launch.agent.parameter_server import ParameterServer, start_parame
 from paceline.launch.agent.run_environment import environment_document, gpus_of_ranks
 from paceline.launch.agent.saved_job import command_to_go_on, facts_of, is_container, is_copied, place_of
 from paceline.launch.agent.saver_process import COPIED_PAUSE_SECONDS, PAUSE_SECONDS, SaverAnswer, SaverOrder
-from paceline.launch.agent.scratch import Scratch
+from paceline.launch.agent.scratch import Scratch, still_there
 from paceline.launch.agent.state_holder import StateHolder
 from paceline.launch.agent.state_saver import StateSaver
 from paceline.launch.agent.telemetry import HostMonitor, Watched, last_words
@@ -65,6 +65,7 @@ from paceline.launch.job.messages import (
 )
 from paceline.launch.job.outcome import MISMATCH_CODE
 from paceline.launch.ports import ReservedPorts
+from paceline.prctl import is_subreaper
 from paceline.probes.cgroup import OomCounters, control_group, oom_counters
 from paceline.probes.ports import Bind, holder_of, try_bind
 from paceline.probes.sigkill_source import killed_for_memory
@@ -145,6 +146,7 @@ class HostAgent:
     _oom_before: OomCounters | None = None
     _formed_at: float = 0.0
     _abandoned: bool = False
+    _told_refused: bool = False
     # Processes in which TensorFlow was told by SIGTERM that the job is stopped.
     _told_to_save: frozenset[int] = frozenset()
     # How the parameter server of this host ended in the attempt, before it was ended; "": it did not.
@@ -232,6 +234,7 @@ class HostAgent:
         if self._abandoned:
             self._say_idle(message.attempt)
             return
+        self._look_after_scratch()
         self.scratch.errors_of(message.attempt).mkdir(mode=0o700, exist_ok=True)
         state = self._state_of_rank(message)
         specs = worker_specs(
@@ -243,7 +246,6 @@ class HostAgent:
             prepared,
             cpus_by_local_rank=self.cpus_by_local_rank,
             state=state,
-            resumed=None if self._states is None else self._states.resumed,
         )
         self.workers = Workers(
             processes=self.processes,
@@ -256,6 +258,14 @@ class HostAgent:
         )
         self.directory.attempt(self.identity.name, message.attempt).mkdir(parents=True, exist_ok=True)
         self._start(specs, message)
+
+    def _look_after_scratch(self) -> None:
+        found = still_there(self.scratch)
+        if found is not self.scratch:
+            self.scratch = found
+            self.processes.also_removes(found.roots)
+            if self.monitor is not None:
+                self.monitor.scratch = found
 
     def _check_tf_config(self, message: StartAttemptMessage) -> None:
         """Look at a TF_CONFIG that the user has set. If the job asks for one, the user's is taken, or refused.
@@ -416,6 +426,11 @@ class HostAgent:
                 self.event("notice", text=f"{not_written} of {self.identity.name} could not be written (disk full?)")
         if lost := self.pump.lost_bytes():
             self.event("notice", text=f"{lost} bytes of logs on {self.identity.name} could not be written (disk full?)")
+        if long := self.pump.long_lines():
+            self.event(
+                "notice",
+                text=f"filtered logs on {self.identity.name} have {long} lines of over 1 MiB that were not looked at",
+            )
 
     def inquire(self, request: SnapshotRequest | TraceRequest) -> None:
         """Take snapshots of this host's ranks, or read their flight recorders, and answer."""
@@ -502,6 +517,9 @@ class HostAgent:
         pids = self.workers.pids()
         for rank, pid in pids.items():
             self.event("rank_started", rank=rank, attempt=self._attempt, pid=pid)
+        if not self._told_refused:
+            self._told_refused = True
+            self._tell_refused(self.workers)
         if self.job.fork_server:
             self._tell_how_started(message.attempt)
             if self._fork_server is None and (self.job.resume or message.attempt < self.job.max_restarts):
@@ -660,6 +678,17 @@ class HostAgent:
     def _close_saver(self, saver: StateSaver) -> None:
         saver.close()
         self.processes.lasting.discard(saver.pid)
+
+    def _tell_refused(self, workers: Workers) -> None:
+        """Say which calls this kernel or its sandbox refuses, where the way around them is worse."""
+        name = self.identity.name
+        if workers.no_pidfd:
+            self.event(
+                "notice", text=f"{name} has no pidfd ({workers.no_pidfd}): threads wait for the ends of the ranks"
+            )
+        if not is_subreaper():
+            text = "what a rank leaves behind in a session of its own is not found there if it has lost the mark of the job"
+            self.event("notice", text=f"{name} does not let an agent adopt processes: {text}")
 
     def _tell_how_started(self, attempt: int) -> None:
         assert self.workers is not None

@@ -111,6 +111,8 @@ def rank_environment(shared: AttemptEnvironment, local_rank: int, inherited: Map
     environment.pop("PACELINE_TOKEN", None)
     # A run that starts inside a rank of another run has ranks of its own.
     environment.pop("PACELINE_RANK_ADDRESSES", None)
+    # They may have another Python too.
+    environment.pop("PACELINE_PREFIX", None)
     # A run that starts inside a rank of another run must not write to the other rank's state buffer.
     environment.pop(STATE_VARIABLE, None)
     if shared.hash_seed is not None:

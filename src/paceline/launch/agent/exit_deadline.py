@@ -12,6 +12,7 @@ FAILED_IDLE_SECONDS = 4.0
 SILENT_SECONDS = 120.0
 _IDLE_CORES = 0.05
 _SHORTEST_SECONDS = 0.5
+_LONGEST_SECONDS = 3.0
 
 
 @dataclass(slots=True)
@@ -38,6 +39,10 @@ class ExitDeadline:
         seconds = (now_ns - self._seen_ns) / 1e9
         if seconds < _SHORTEST_SECONDS:
             return False
+        if self._seen_ns and seconds > _LONGEST_SECONDS:
+            # Whoever looks did not run for that long. The process may not have run either.
+            self._idle_since_ns += now_ns - self._seen_ns
+            self._silent_since_ns += now_ns - self._seen_ns
         if self._seen_ns and moved != self._moved:
             self._idle_since_ns = self._silent_since_ns = now_ns
         elif self._seen_ns and cpu_seconds - self._cpu_seconds > _IDLE_CORES * seconds:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paceline.prctl import is_subreaper
 from paceline.probes.cgroup import control_group, memory_counters
 from paceline.probes.host_counters import memory_facts, parse_meminfo
 from paceline.recording.ring import RingHeader
@@ -158,6 +159,8 @@ def why_not(headers: Iterable[RingHeader], argv: Sequence[str], python: str, env
         return (
             "the script changes its environment before it imports torch, which would read it too early in a fork server"
         )
+    if not is_subreaper():
+        return "this machine does not let an agent adopt processes"
     off = environ.get("PACELINE_OFF", "").lower()
     if "all" in off or "exit" in off:
         return f"PACELINE_OFF={off} turns off what keeps the fork server out of tracebacks"

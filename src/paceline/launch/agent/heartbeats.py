@@ -1,5 +1,5 @@
 """The progress of each rank of this host, twice a second: a heartbeat from its ring, its process and, if it stands still, its flight
-recorder.
+recorders.
 
 The sampler is passive: it reads shared memory and /proc, and asks torch's worker server, which answers without the rank's Python. The
 ring has the collectives of paceline's own exchange. The flight recorder has the collectives of torch's process groups. If a group is in
@@ -7,6 +7,7 @@ both (paceline's group hands its small exchanges to a gloo group of its own), th
 rank stands still for too long, from the heartbeats of all hosts.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,11 +18,11 @@ from typing import Any
 from paceline.diagnosis.case import Call, GroupCounters, Heartbeat
 from paceline.diagnosis.crash.rendezvous import brought
 from paceline.diagnosis.desync.calls import RankCalls
-from paceline.diagnosis.flight_recorder import Trace, TraceEntry, parse_trace
+from paceline.diagnosis.flight_recorder import Trace, TraceEntry, parse_traces
 from paceline.diagnosis.hang.wait_graph import DEFAULT_GROUP_NAMES
 from paceline.launch.agent.ring_collector import RingCollector
 from paceline.probes.processes import read_stat
-from paceline.probes.worker_server import GateClosed, trace
+from paceline.probes.worker_server import GLOO, GateClosed, traces
 from paceline.recording.ring import Instrument, RingHeader
 from paceline.recording.string_table import AGAIN
 
@@ -38,6 +39,8 @@ _ASKED_AFTER_SECONDS = 2.0
 _ASKED_AFTER_STEPS = 2.0
 _ASKED_AGAIN_SECONDS = 1.0
 _TRIED_AFTER_STEPS = 3
+# How names of backends end whose collectives run on a device, and which gloo's recorder does not have.
+_ON_DEVICE = ("nccl", "nccl2", "nccl-legacy", "nccl-lazy", "xccl", "ucc")
 
 
 @dataclass(slots=True)
@@ -51,7 +54,9 @@ class _Seen:
     asked_ns: int = 0
     """When the rank's flight recorder was last asked, in Unix ns; 0: never."""
     groups: tuple[GroupCounters, ...] | None = None
-    """The flight recorder's answer since the ring last changed; None: no answer."""
+    """The flight recorders' answer since the ring last changed; None: no answer."""
+    driver_answers: bool | None = None
+    """Whether the CUDA driver answered for the rank at the same time; None: not known."""
     steps: int = 0
     """Number of optimizer steps so far."""
     step_total_seconds: float = 0.0
@@ -110,19 +115,22 @@ class HeartbeatSampler:
         self._ask(standing, headers, rings, now_ns)
         exchanges = rings.exchanges()
         if self.recorder_shows is None:
-            self._try_recorder(headers, exchanges)
+            self._try_recorder(headers, exchanges, rings.backends())
         return [self._pulse(rank, header, exchanges.get(rank, ()), now_ns) for rank, header in headers.items()], calls
 
     def traces(self, rings: RingCollector) -> dict[int, list[TraceEntry]]:
         """The newest collectives of every rank, from its flight recorder and its ring. A rank without any in both is left out."""
         headers = {rank: header for rank, header in rings.headers().items() if _may_be_asked(header)}
+        backends = rings.backends()
         found = self._askers.map(
-            partial(self._trace_of, timeout_seconds=_TRACE_SECONDS), [h.pid for h in headers.values()]
+            partial(self._trace_of, timeout_seconds=_TRACE_SECONDS),
+            [header.pid for header in headers.values()],
+            [backends.get(rank, frozenset()) for rank in headers],
         )
         ranks = max((header.world_size or 1 for header in headers.values()), default=1)
         most = max(_LEAST_ENTRIES, min(_TRACE_ENTRIES, _ENTRIES_OF_ALL_RANKS // ranks))
         entries, groups = rings.exchanged(most), rings.groups_exchanged()
-        for rank, answer in zip(headers, found, strict=True):
+        for rank, (answer, _) in zip(headers, found, strict=True):
             if answer is not None and answer.entries:
                 ours = _as_recorded(groups.get(rank, ()))
                 theirs = [entry for entry in answer.entries[-most:] if entry.group not in ours]
@@ -160,7 +168,7 @@ class HeartbeatSampler:
         if marker == seen.marker:
             return True
         began = not seen.marker
-        seen.marker, seen.groups = marker, None
+        seen.marker, seen.groups, seen.driver_answers = marker, None, None
         stamps = (header.last_step_ns, header.phase_since_ns, seen.last_call.issued_ns if seen.last_call else None)
         newest = max((stamp for stamp in stamps if stamp is not None and stamp <= now_ns), default=now_ns)
         # A change without a stamp of its own happened since the last heartbeat, which is a second ago at most.
@@ -172,12 +180,20 @@ class HeartbeatSampler:
         due = [rank for rank in ranks if self._is_due(self._seen[rank], now_ns)]
         if not due:
             return
-        found = list(self._askers.map(self._trace_of, [headers[rank].pid for rank in due]))
+        backends = rings.backends()
+        found = list(
+            self._askers.map(
+                self._trace_of,
+                [headers[rank].pid for rank in due],
+                [backends.get(rank, frozenset()) for rank in due],
+            )
+        )
         # Read the ring after the answers: it then has every exchange of paceline that is in the answers.
         groups_of = rings.groups_exchanged()
-        for rank, answer in zip(due, found, strict=True):
+        for rank, (answer, driver_answers) in zip(due, found, strict=True):
             seen = self._seen[rank]
             seen.asked_ns = now_ns
+            seen.driver_answers = driver_answers
             ours = _as_recorded(groups_of.get(rank, ()))
             groups = tuple(g for g in answer.groups if g.name not in ours) if answer is not None else None
             if groups and seen.groups is not None and groups != seen.groups:
@@ -185,9 +201,12 @@ class HeartbeatSampler:
             seen.groups = groups
 
     def _try_recorder(
-        self, headers: Mapping[int, RingHeader], exchanges: Mapping[int, tuple[GroupCounters, ...]]
+        self,
+        headers: Mapping[int, RingHeader],
+        exchanges: Mapping[int, tuple[GroupCounters, ...]],
+        backends: Mapping[int, frozenset[str]],
     ) -> None:
-        """Ask one rank that trains with others, once, whether its flight recorder has any of their collectives."""
+        """Ask one rank that trains with others, once, whether the recorder of its backend has any of their collectives."""
         trains = (
             rank
             for rank, header in headers.items()
@@ -195,9 +214,18 @@ class HeartbeatSampler:
             if header.worker_server and not header.leaving_ns and not exchanges.get(rank)
         )
         rank = next(trains, None)
-        answer = self._trace_of(headers[rank].pid) if rank is not None else None
+        if rank is None:
+            return
+        joined = backends.get(rank, frozenset())
+        answer, _ = self._trace_of(headers[rank].pid, joined)
         if answer is not None:
-            self.recorder_shows = bool(answer.groups or answer.entries)
+            # The recorder of another backend may have a few calls, and shows nothing of these.
+            names = {name for backend in joined for name in re.findall(r"[\w-]+", backend)} - {"cpu", "cuda", "xpu"}
+            on_device = {name for name in names if name.endswith(_ON_DEVICE)}
+            has_any = {one.recorder for one in answer.groups} | {one.recorder for one in answer.entries}
+            self.recorder_shows = any(
+                not names or bool(names - on_device if recorder == GLOO else on_device) for recorder in has_any
+            )
 
     @staticmethod
     def _is_due(seen: _Seen, now_ns: int) -> bool:
@@ -205,12 +233,15 @@ class HeartbeatSampler:
         enough = max(_ASKED_AFTER_SECONDS, _ASKED_AFTER_STEPS * (seen.step_seconds or 0.0))
         return stood >= enough and ago >= max(_ASKED_AGAIN_SECONDS, stood / 8)
 
-    def _trace_of(self, pid: int, timeout_seconds: float = ANSWER_SECONDS) -> Trace | None:
+    def _trace_of(
+        self, pid: int, backends: frozenset[str], timeout_seconds: float = ANSWER_SECONDS
+    ) -> tuple[Trace | None, bool | None]:
+        """What the rank's recorders answered, and whether the CUDA driver did."""
         try:
-            answer = trace(self._sockets / f"{pid}.sock", timeout_seconds)
+            found = traces(self._sockets / f"{pid}.sock", timeout_seconds, backends=backends)
         except GateClosed:
-            return None
-        return parse_trace(answer) if answer else None
+            return None, None
+        return (None, None) if found is None else (parse_traces(found.answers), found.driver_answers)
 
     def _pulse(self, rank: int, header: RingHeader, exchanges: tuple[GroupCounters, ...], now_ns: int) -> Heartbeat:
         seen = self._seen[rank]
@@ -234,6 +265,7 @@ class HeartbeatSampler:
             calls=dict(seen.calls),
             group_ranks=dict(seen.group_ranks),
             groups=seen.groups,
+            driver_answers=seen.driver_answers,
             exchanges=exchanges,
             finalizing_ns=header.finalizing_ns,
             exiting=header.exiting,

@@ -64,7 +64,20 @@ class JobProcesses:
 
     def here(self) -> Mapping[int, int]:
         """pid -> start ticks of every process of the attempt. The call takes milliseconds."""
-        return guardian.job_processes(self.mark, self.sessions, self.lasting)
+        return guardian.job_processes(self.mark, self.sessions, self.lasting, _adopter())
+
+    def also_removes(self, scratch: Sequence[Path]) -> None:
+        """Tell the guardian of further directories that it removes in the end."""
+        with suppress(OSError):
+            self.told.write(json.dumps([str(directory) for directory in scratch]) + "\n")
+            self.told.flush()
+
+    def take_in(self) -> None:
+        """Note what is below ranks now and could be taken for the next job of a chain once its rank has ended."""
+        for pid in self.here():
+            row = guardian.read_row(pid)
+            if row is not None and row[1] not in self.sessions and guardian.is_apart(pid, row[1]):
+                self.began(pid)
 
     def carries_mark(self, pid: int) -> bool:
         row = guardian.read_row(pid)
@@ -72,11 +85,11 @@ class JobProcesses:
 
     def signal(self, number: int) -> int:
         """Send a signal to each process of the job. Returns how many processes it reached."""
-        return guardian.signal_job(self.mark, self.sessions, number, self.lasting)
+        return guardian.signal_job(self.mark, self.sessions, number, self.lasting, _adopter())
 
     def end(self, grace_seconds: float) -> int:
         """End each process of the job. Returns how many processes there were."""
-        return guardian.end_job(self.mark, self.sessions, grace_seconds, self.lasting)
+        return guardian.end_job(self.mark, self.sessions, grace_seconds, self.lasting, _adopter())
 
     async def kill(self, timeout_seconds: float) -> None:
         """Kill each process of the attempt, and wait until none is left, but not for long."""
@@ -101,8 +114,13 @@ class JobProcesses:
             if row[3] == "Z":
                 with suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
-            elif not self.adopts_of_others or self.carries_mark(pid):
+            elif not guardian.is_apart(pid, row[1]) and (not self.adopts_of_others or self.carries_mark(pid)):
                 self.began(row[1])
+
+
+def _adopter() -> int | None:
+    """This process if it gets all orphans of the job: a sandbox may refuse that."""
+    return os.getpid() if is_subreaper() else None
 
 
 def _children() -> list[int]:

@@ -5,8 +5,8 @@ writer of the terminal: it writes paceline's own messages too, and the output of
 of the terminal holds text of two streams (console.py).
 """
 
+import fcntl
 import os
-import re
 import select
 import selectors
 import threading
@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import IO
 
 from paceline.launch.agent.console import ALONE_SECONDS, ConsoleLines
-from paceline.launch.agent.repeated_output import RepeatedOutput, ResumedFrom
 from paceline.terminal_text import visible
 
 _CHUNK_BYTES = 65536
 TAIL_BYTES = 65536
+# Of a longer line the filtered copy has all: it is not looked at.
+LONGEST_FILTERED_BYTES = 1 << 20
 _INDEX_INTERVAL_NS = 1_000_000_000
 
 
@@ -63,8 +64,8 @@ class _Stream:
     """Pairs of a time and an offset in the log, at most one pair per second."""
     filtered: IO[bytes] | None
     """The file of matching lines; None: there is none."""
-    pattern: re.Pattern[bytes] | None
-    """The pattern of a line that is copied; None: there is no file of matching lines."""
+    filters: tuple[bytes, ...] = ()
+    """A line is copied to `filtered` if it contains one of them."""
     tail: deque[bytes] = field(default_factory=deque)
     """The newest chunks of the stream, about TAIL_BYTES in total."""
     tail_bytes: int = 0
@@ -73,14 +74,14 @@ class _Stream:
     """Number of bytes written to the log."""
     indexed_ns: int = 0
     """When the newest pair was written to `index`, in Unix ns."""
-    unfiltered: bytes = b""
+    unfiltered: bytearray = field(default_factory=bytearray)
     """The start of an unfinished line. Whether the line matches is not known yet."""
+    in_long_line: bool = False
+    """The line that is read now is longer than what is looked at, so the rest of it is copied too."""
+    long_lines: int = 0
+    """Number of lines that were copied to `filtered` and not looked at."""
     lost_bytes: int = 0
     """Number of bytes that could not be written to the files."""
-    resumed: ResumedFrom | None = None
-    """Where the rank goes on; None: it keeps no state."""
-    repeated: RepeatedOutput | None = None
-    """What leaves repeated lines out of the terminal; None: nothing is left out."""
     ended: bool = False
     """No process has the stream open any more, and all of it was written."""
 
@@ -161,7 +162,6 @@ class Pump:
         self._streams: dict[int, _Stream] = {}
         self._relays: dict[int, _Relay] = {}
         self._tails: dict[tuple[int, str], _Stream] = {}
-        self._repeated: dict[tuple[int, str], RepeatedOutput] = {}
         self._closing = False
         self._console_broken: set[int] = set()
         self._one_console = _same_file(1, 2)
@@ -173,12 +173,9 @@ class Pump:
 
     # ------------------------------------------------------------------------------------------- called by the agent
 
-    def add(
-        self, pipe: int, rank: int, name: str, destination: Destination, resumed: ResumedFrom | None = None
-    ) -> None:
-        """Take over the read end of a rank's pipe. `name` is "out" or "err". `resumed`: where the rank goes on, if it keeps its state."""
+    def add(self, pipe: int, rank: int, name: str, destination: Destination) -> None:
+        """Take over the read end of a rank's pipe. `name` is "out" or "err"."""
         stream = _open_stream(pipe, rank, name, destination)
-        stream.resumed = resumed
         self._tails[(rank, name)] = stream
         self._ask(lambda: self._register(stream))
 
@@ -205,6 +202,10 @@ class Pump:
     def lost_bytes(self) -> int:
         """Number of log bytes that could not be written (the disk is full), over all streams so far."""
         return sum(stream.lost_bytes for stream in self._tails.values())
+
+    def long_lines(self) -> int:
+        """Number of lines, of all streams so far, that are in a filtered copy because they were too long to be looked at."""
+        return sum(stream.long_lines for stream in self._tails.values())
 
     def catch_up(self, rank: int, timeout_seconds: float = 2.0) -> None:
         """Wait until all output that the rank wrote before this call is in its logs and tails."""
@@ -275,55 +276,39 @@ class Pump:
     def _register(self, source: _Stream | _Relay) -> None:
         os.set_blocking(source.pipe, False)
         if isinstance(source, _Stream):
-            self._begin_repeated(source)
             self._streams[source.pipe] = source
         else:
             self._relays[source.pipe] = source
         self._selector.register(source.pipe, selectors.EVENT_READ)
 
-    def _begin_repeated(self, stream: _Stream) -> None:
-        if stream.resumed is None:
-            return
-        stream.repeated = self._repeated.setdefault((stream.rank, stream.name), RepeatedOutput())
-        for before in [one for one in self._streams.values() if one.repeated is stream.repeated]:
-            while self._read(before):
-                pass
-            # A process that outlives its rank may still write there: all of that is shown.
-            if not before.ended:
-                self._take(before, *stream.repeated.end())
-                before.repeated = None
-        stream.repeated.begin(stream.resumed)
-
     def _read_all(self, rank: int, done: threading.Event) -> None:
         for stream in [stream for stream in self._streams.values() if stream.rank == rank]:
-            while self._read(stream):
-                pass
+            # Not until the pipe is empty: a process that writes without end keeps this thread from no other stream.
+            left = fcntl.fcntl(stream.pipe, fcntl.F_GETPIPE_SZ)
+            while left > 0 and (taken := self._read(stream)):
+                left -= taken
         done.set()
 
-    def _read(self, source: _Stream | _Relay) -> bool:
-        """Read one chunk; False: there is nothing to read now."""
+    def _read(self, source: _Stream | _Relay) -> int:
+        """Read one chunk; its size, 0: there is nothing to read now."""
         try:
             chunk = os.read(source.pipe, _CHUNK_BYTES)
         except BlockingIOError:
-            return False
+            return 0
         except OSError:
             chunk = b""
         if not chunk:
             self._end(source)
-            return False
+            return 0
         if isinstance(source, _Relay):
             self._show(source.console_fd, source.pipe, ("host", source.pipe), chunk, source.prefix)
-            return True
-        self._take(source, *((chunk, chunk) if source.repeated is None else source.repeated.take(chunk)))
-        return True
-
-    def _take(self, stream: _Stream, chunk: bytes, shown: bytes) -> None:
-        if chunk:
-            stream.take(chunk)
-            if self._fresh is not None:
-                self._fresh.add(stream.rank, stream.name, chunk)
-        if shown and stream.destination.console_fd is not None:
-            self._show(stream.destination.console_fd, stream.pipe, stream.rank, shown, stream.destination.prefix)
+            return len(chunk)
+        source.take(chunk)
+        if self._fresh is not None:
+            self._fresh.add(source.rank, source.name, chunk)
+        if source.destination.console_fd is not None:
+            self._show(source.destination.console_fd, source.pipe, source.rank, chunk, source.destination.prefix)
+        return len(chunk)
 
     def _show(self, fd: int, pipe: int, writer: Hashable, chunk: bytes, prefix: bytes = b"") -> None:
         if fd not in self._console_broken:
@@ -370,9 +355,6 @@ class Pump:
             self._console_broken.add(2)
 
     def _end(self, source: _Stream | _Relay) -> None:
-        if isinstance(source, _Stream) and source.repeated is not None:
-            self._take(source, *source.repeated.end())
-            source.repeated = None
         fd = source.console_fd if isinstance(source, _Relay) else source.destination.console_fd
         if fd is not None:
             self._to_console(fd, self._console(fd).end(source.pipe))
@@ -412,7 +394,6 @@ def _tail(stream: _Stream | None) -> str:
 def _open_stream(pipe: int, rank: int, name: str, destination: Destination) -> _Stream:
     paths = [destination.log_file, *([destination.extra_file] if destination.extra_file else [])]
     filtered = _appending(destination.filtered_file) if destination.filtered_file else None
-    pattern = re.compile(b"|".join(re.escape(text.encode()) for text in destination.filters)) if filtered else None
     return _Stream(
         pipe=pipe,
         rank=rank,
@@ -421,7 +402,7 @@ def _open_stream(pipe: int, rank: int, name: str, destination: Destination) -> _
         files=[_appending(path) for path in paths],
         index=_appending(destination.log_file.with_name(destination.log_file.name + ".idx")),
         filtered=filtered,
-        pattern=pattern,
+        filters=tuple(text.encode() for text in destination.filters),
     )
 
 
@@ -445,12 +426,37 @@ def _write_log(stream: _Stream, chunk: bytes) -> None:
 
 
 def _filter(stream: _Stream, chunk: bytes, *, ended: bool = False) -> None:
-    """Copy the lines that match."""
-    if stream.filtered is None or stream.pattern is None:
+    """Copy the lines that match. `ended`: what has begun is a line. Each byte is looked at a bounded number of times."""
+    if stream.filtered is None:
         return
-    lines = (stream.unfiltered + chunk).splitlines(keepends=True)
-    stream.unfiltered = lines.pop() if lines and not ended and not lines[-1].endswith((b"\n", b"\r")) else b""
-    stream.lost_bytes += _append(stream.filtered, b"".join(line for line in lines if stream.pattern.search(line)))
+    copied = []
+    for piece in chunk.splitlines(keepends=True):
+        is_end = piece.endswith((b"\n", b"\r"))
+        if stream.in_long_line:
+            copied.append(piece)
+            stream.in_long_line = not is_end
+            continue
+        stream.unfiltered += piece
+        if len(stream.unfiltered) > LONGEST_FILTERED_BYTES:
+            stream.long_lines += 1
+            stream.in_long_line = not is_end
+            copied.append(_taken(stream.unfiltered))
+        elif is_end and _matches(line := _taken(stream.unfiltered), stream.filters):
+            copied.append(line)
+    if ended and stream.unfiltered and _matches(line := _taken(stream.unfiltered), stream.filters):
+        copied.append(line)
+    stream.lost_bytes += _append(stream.filtered, b"".join(copied))
+
+
+def _taken(text: bytearray) -> bytes:
+    """The text, which is empty from now on."""
+    taken = bytes(text)
+    text.clear()
+    return taken
+
+
+def _matches(line: bytes, filters: tuple[bytes, ...]) -> bool:
+    return any(text in line for text in filters)
 
 
 def _append(file: IO[bytes], data: bytes) -> int:

@@ -4,7 +4,6 @@ Source:  aws/sagemaker-tensorflow-training-toolkit, training.py, `_run_ps`
 """
 
 import asyncio
-import os
 import signal
 import subprocess
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.launch.agent.fork_server import OF_A_RANK
+from paceline.launch.agent.process_end import ProcessEnd
 from paceline.launch.tf_config import VARIABLE
 
 PROGRAM = Path(__file__).resolve().parents[2] / "worker" / "parameter_server.py"
@@ -32,14 +32,11 @@ class ParameterServer:
     async def ended(self) -> str:
         """Wait until it has ended. Returns how, for people, with the last line that it has printed."""
         over = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        descriptor = os.pidfd_open(self.process.pid)
+        end = ProcessEnd(self.process.pid, over.set)
         try:
-            loop.add_reader(descriptor, over.set)
             await over.wait()
         finally:
-            loop.remove_reader(descriptor)
-            os.close(descriptor)
+            end.close()
         code = self.process.wait()
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
         lines = self.log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").split("\n")

@@ -197,8 +197,8 @@ class PeerAgent:
         beating = asyncio.get_running_loop().create_task(self.link.beat())
         try:
             return await self._obey()
-        except TimeoutError:
-            reason = SILENT
+        except TimeoutError as error:
+            reason = str(error) or SILENT
         except WireError as error:
             reason = str(error)
         except (asyncio.IncompleteReadError, OSError):

@@ -1,11 +1,14 @@
 """Moves the records in the rings of one attempt's ranks to segment files, and reports the progress of each rank."""
 
 import dataclasses
+import os
+import socket
 import struct
 import threading
 import time
 from base64 import b64encode
 from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +20,7 @@ from paceline.diagnosis.desync.call_records import CallReader, exchange_counters
 from paceline.diagnosis.desync.calls import RankCalls
 from paceline.diagnosis.flight_recorder import TraceEntry
 from paceline.recording.layout import RunDirectory
-from paceline.recording.ring import RecordKind, RingHeader, RingReader
+from paceline.recording.ring import RecordKind, RingHeader, RingReader, inbox
 from paceline.recording.segments import append_records, drained, from_header
 from paceline.recording.step_rollups import StepRollups
 from paceline.recording.string_table import StringTable
@@ -27,6 +30,7 @@ _CALLS_OF_ALL_RANKS, _LEAST_CALLS = 4096, 16
 _OUR_BACKENDS = ("paceline", "smddp", "paceline_mpi")
 # The size of torch's flight recorder in paceline's ranks.
 _EXCHANGES_KEPT = 2000
+_LONGEST_NAME = 255
 
 
 @dataclass(slots=True)
@@ -76,10 +80,18 @@ class RingCollector:
         self._rollups = StepRollups(directory.attempt(host, attempt))
         self._unwritten = 0
         self._turn = threading.Lock()
+        self._inbox_path = inbox(ring_dir / f"{attempt}-")
+        self._inbox = _listening(self._inbox_path)
 
     def look(self) -> None:
         """Find new rings and read every header. It reads shared memory only, so it never waits for a disk."""
         with self._turn:
+            for path, descriptor in self._handed_over():
+                if path not in self._rings:
+                    self._open(path, descriptor)
+                else:
+                    # A rank that has executed another program, which became a rank as well.
+                    os.close(descriptor)
             for path in self._ring_dir.glob(f"{self.attempt}-*.ring"):
                 if path not in self._rings:
                     self._open(path)
@@ -158,6 +170,13 @@ class RingCollector:
             )
         return found
 
+    def backends(self) -> dict[int, frozenset[str]]:
+        """Rank -> the backends of its groups, as far as it has called anything in them."""
+        return {
+            rank: frozenset(group.backend for group in ring.texts.groups.values() if group.backend)
+            for rank, ring in self._training().items()
+        }
+
     def exchanged(self, most: int) -> dict[int, list[TraceEntry]]:
         """Rank -> the newest exchanges among the records that `take_calls` has read."""
         return {rank: list(ring.exchanged)[-most:] for rank, ring in self._training().items() if ring.exchanged}
@@ -224,18 +243,33 @@ class RingCollector:
             for file in (path, path.with_suffix(".texts")):
                 file.unlink(missing_ok=True)
         self._rings.clear()
+        if self._inbox is not None:
+            self._inbox.close()
+            self._inbox_path.unlink(missing_ok=True)
+
+    def _handed_over(self) -> Iterator[tuple[Path, int]]:
+        """The rings that ranks have handed over since the last call: path and descriptor. The directory is this user's alone."""
+        with suppress(OSError):
+            while self._inbox is not None:
+                name, descriptors, _, _ = socket.recv_fds(self._inbox, _LONGEST_NAME, 1)
+                for descriptor in descriptors:
+                    os.set_inheritable(descriptor, False)
+                    yield self._ring_dir / os.path.basename(os.fsdecode(name)), descriptor
 
     def _now(self) -> list[_Ring]:
         # A copy that is made in one step: another thread may add a new ring while this thread iterates.
         return list(self._rings.values())
 
-    def _open(self, path: Path) -> None:
+    def _open(self, path: Path, descriptor: int | None = None) -> None:
         try:
-            reader = RingReader(path)
+            reader = RingReader(path, descriptor)
             texts = StringTable(path.with_suffix(".texts"))
             self._rings[path] = _Ring(reader, reader.header(), texts, CallReader(texts))
         except (ValueError, OSError):
             return
+        # Nobody reaches it by its name from now on: if it were cut off, the rank would end with SIGBUS.
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
 
     def _read_texts(self, ring: _Ring) -> None:
         # Heartbeats and traces are read in different threads.
@@ -262,6 +296,18 @@ class RingCollector:
         segment = path.open("w+b")
         self._ranks_taken.add(header.rank)
         return segment
+
+
+def _listening(path: Path) -> socket.socket | None:
+    inbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    inbox.setblocking(False)
+    try:
+        inbox.bind(os.fspath(path))
+    except OSError:
+        # The directory is gone, or its path is too long for a socket.
+        inbox.close()
+        return None
+    return inbox
 
 
 def _has_spoken(header: RingHeader) -> bool:

@@ -4,6 +4,7 @@ import os
 import shutil
 import stat
 import tempfile
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -60,6 +61,29 @@ def make_scratch(mark: str, environ: Mapping[str, str], shared_memory: Path = Pa
     return Scratch(rings, sockets, errors, _shared_directory(root), tuple(roots))
 
 
+def still_there(scratch: Scratch) -> Scratch:
+    """The directories for the next attempt: what has vanished is made again. A logout removes /run/user/UID, cleaners remove the rest.
+
+    Where a directory cannot be made again, or something else has its name, all of them are made anew.
+
+    Raises:  OSError: no temporary directory is writable
+    """
+    try:
+        for directory in (*scratch.roots, scratch.rings, scratch.sockets, scratch.errors):
+            with suppress(FileExistsError):
+                directory.mkdir(mode=0o700)
+            if not _is_own(directory):
+                raise PermissionError(f"{directory} is not this agent's")
+    except OSError:
+        return make_scratch(uuid.uuid4().hex, {})
+    return scratch
+
+
+def _is_own(directory: Path) -> bool:
+    found = directory.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+
+
 def _shared_directory(root: Path) -> Path:
     """The directory that agents of several hosts on one machine share. It belongs to the user and is not removed.
 
@@ -69,11 +93,9 @@ def _shared_directory(root: Path) -> Path:
     with suppress(OSError):
         shared.mkdir(mode=0o700)
     try:
-        found = shared.lstat()
+        return shared if _is_own(shared) else root
     except OSError:
         return root
-    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) == 0o700
-    return shared if is_own else root
 
 
 def _private_root(environ: Mapping[str, str], mark: str) -> Path:

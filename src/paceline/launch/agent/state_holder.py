@@ -4,7 +4,6 @@ import os
 import zlib
 from collections.abc import Iterator
 
-from paceline.launch.agent.repeated_output import ResumedFrom
 from paceline.recording import state_buffer
 from paceline.recording.state_buffer import (
     HEADER_BYTES,
@@ -32,7 +31,6 @@ class StateHolder:
         Raises:  OSError: the system has no such memory, or no descriptor is left
         """
         self._headers: list[StateHeader] = []
-        self._resumed: list[ResumedFrom] = []
         try:
             for _ in range(ranks):
                 self._headers.append(StateHeader(new_buffer()))
@@ -43,10 +41,6 @@ class StateHolder:
     def descriptor(self, local_rank: int) -> int:
         """The descriptor of a rank's buffer. It stays the holder's, and closes in every program that this process starts."""
         return self._headers[local_rank].descriptor
-
-    def resumed(self, local_rank: int) -> ResumedFrom:
-        """Where a rank goes on in the attempt that was begun last."""
-        return self._resumed[local_rank]
 
     def fill(self, local_rank: int, step: int, tensors: Iterator[bytes], plain: bytes, batch_crc: int | None) -> None:
         """Put a saved state into the buffer of a rank that has not started. `tensors`: the content of a piece.
@@ -81,10 +75,6 @@ class StateHolder:
         for header in self._headers:
             if resume_step is not None and header.slot_of(resume_step) is None:
                 raise LookupError(f"a rank of this host has not kept step {resume_step}")
-        self._resumed = [
-            ResumedFrom(resume_step or 0, header.cells[state_buffer.StateCell.STEP_COUNT] + 1)
-            for header in self._headers
-        ]
         for header in self._headers:
             cells = header.cells
             for slot in (state_buffer.StateCell.STEP_0, state_buffer.StateCell.STEP_1):

@@ -212,6 +212,8 @@ class HostMonitor:
                 self._telemetry.close()
             if self.watch is not None:
                 self.watch.close()
+            if self.rings is not None:
+                self.rings.close()
 
     async def _sample(self, watched: "Watched", *, final: bool = False) -> None:
         """Drain the rings, read the sensors, write one line, and send it with the ranks' heartbeats.

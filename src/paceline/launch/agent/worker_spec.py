@@ -1,5 +1,6 @@
 """Makes the argv, the environment and the output destinations of each rank of a host."""
 
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,6 @@ from paceline.launch import tf_config
 from paceline.launch.agent.environment import AttemptEnvironment, rank_environment, substitute_local_rank
 from paceline.launch.agent.fork_server import forkable
 from paceline.launch.agent.output import Destination
-from paceline.launch.agent.repeated_output import ResumedFrom
 from paceline.launch.agent.scratch import Scratch
 from paceline.launch.agent.workers import WorkerSpec
 from paceline.launch.job.messages import StartAttemptMessage
@@ -26,13 +26,21 @@ _TORCHRUN_NAMES = {"out": "stdout", "err": "stderr"}
 
 
 def destinations(
-    console: Console, directory: RunDirectory, host: str, attempt: int, rank: int, local_rank: int, role: str, run: str
+    console: Console,
+    directory: RunDirectory,
+    host: str,
+    attempt: int,
+    rank: int,
+    local_rank: int,
+    role: str,
+    run: str,
+    hostname: str,
 ) -> tuple[Destination, Destination]:
     """The destinations of one rank's stdout and stderr.
 
     Every rank has complete logs in the recording. A redirected stream is not shown on the terminal. A teed stream has a prefix on the
     terminal. The filter of local ranks applies to the terminal only. `--log-dir` adds torchrun's files:
-    DIR/RUN/attempt_N/LOCAL_RANK/stdout.log.
+    DIR/RUN/attempt_N/LOCAL_RANK/stdout.log. `hostname`: what ${hostname} of a prefix stands for.
 
     Source:  torch 2.13 torch/distributed/elastic/multiprocessing/api.py, `DefaultLogsSpecs.reify`
     """
@@ -50,7 +58,7 @@ def destinations(
         return Destination(
             log_file=log_file,
             console_fd=fd if shown else None,
-            prefix=_prefix(console, role, rank, local_rank) if teed else b"",
+            prefix=_prefix(console, hostname, role, rank, local_rank) if teed else b"",
             extra_file=torchrun / str(local_rank) / f"{_TORCHRUN_NAMES[name]}.log"
             if torchrun is not None and (redirected or teed)
             else None,
@@ -61,9 +69,10 @@ def destinations(
     return one("out", STDOUT, 1, console.stdout_filters), one("err", STDERR, 2, console.stderr_filters)
 
 
-def _prefix(console: Console, role: str, rank: int, local_rank: int) -> bytes:
+def _prefix(console: Console, hostname: str, role: str, rank: int, local_rank: int) -> bytes:
     template = console.line_prefix_template or "[${role_name}${local_rank}]:"
-    return Template(template).safe_substitute(role_name=role, rank=rank, local_rank=local_rank).encode()
+    values = {"role_name": role, "rank": rank, "local_rank": local_rank, "hostname": hostname}
+    return Template(template).safe_substitute(values).encode()
 
 
 def _torchrun_directory(log_dir: str, run: str, attempt: int) -> Path:
@@ -131,11 +140,10 @@ def worker_specs(
     *,
     cpus_by_local_rank: Sequence[frozenset[int]] | None = None,
     state: Callable[[int], int] | None = None,
-    resumed: Callable[[int], ResumedFrom] | None = None,
 ) -> list[WorkerSpec]:
     """One WorkerSpec per rank of this host, in order of local rank.
 
-    `state`: local rank -> descriptor of its state buffer; None: ranks keep no state. `resumed`: local rank -> where it goes on.
+    `state`: local rank -> descriptor of its state buffer; None: ranks keep no state.
     """
     placement = next(placed for placed in message.placements if placed.host == identity.name)
     shared = _shared(job, identity, scratch, message, placement, prepared)
@@ -156,7 +164,6 @@ def worker_specs(
         replace(
             spec,
             state=state(spec.local_rank),
-            resumed=resumed(spec.local_rank) if resumed is not None else None,
             new_argv=resumable_argv(spec.argv, identity.python),
         )
         for spec in specs
@@ -220,7 +227,16 @@ def _spec(
 ) -> WorkerSpec:
     rank = shared.placement.first_rank + local_rank
     out, err = destinations(
-        job.console, directory, identity.name, shared.attempt, rank, local_rank, job.role, shared.rendezvous_id
+        job.console,
+        directory,
+        identity.name,
+        shared.attempt,
+        rank,
+        local_rank,
+        job.role,
+        shared.rendezvous_id,
+        # Hosts that share a machine would all have its name.
+        identity.name if identity.shares_machine else socket.gethostname(),
     )
     return WorkerSpec(
         rank=rank,

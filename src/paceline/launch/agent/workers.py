@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from paceline.launch.agent.exit_deadline import ExitDeadline
 from paceline.launch.agent.fork_server import STATE_VARIABLE, ForkedProcess, ForkRefused, ForkServer
 from paceline.launch.agent.job_processes import JobProcesses
 from paceline.launch.agent.output import Destination, Pump
-from paceline.launch.agent.repeated_output import ResumedFrom
+from paceline.launch.agent.process_end import ProcessEnd
 from paceline.probes.other_processes import below, read_processes
 from paceline.probes.process_status import read_caught_signals
 from paceline.probes.processes import read_io, read_stat
@@ -43,8 +44,6 @@ class WorkerSpec:
     """The directory in which the worker starts; None: the agent's directory."""
     state: int | None = None
     """Descriptor of the buffer in which the worker keeps its state; None: it keeps none."""
-    resumed: ResumedFrom | None = None
-    """Where a worker goes on that keeps its state; None: it keeps none."""
     new_argv: Sequence[str] | None = None
     """What a new process executes in place of `argv`; None: `argv`."""
 
@@ -80,8 +79,8 @@ class _Worker:
     """The settings with which the worker was started."""
     process: subprocess.Popen[bytes] | ForkedProcess
     """The worker's process."""
-    pidfd: int
-    """Descriptor that becomes readable when the process ends."""
+    end: ProcessEnd | None = None
+    """What tells that the process has ended; None: it is not asked for yet."""
     signalled_ns: int = 0
     """When the agent first signalled the worker, in Unix ns; 0: never."""
     overdue: bool = False
@@ -113,6 +112,8 @@ class Workers:
     """The process from which workers are forked; None: each worker is a new process."""
     not_forked: str = ""
     """Why workers were not forked although there is a fork server; "": they were."""
+    no_pidfd: str = ""
+    """Why the ends of workers are waited for by threads; "": they are not."""
     _workers: dict[int, _Worker] = field(default_factory=dict)
     _escalation: asyncio.TimerHandle | None = None
     _idle_said: bool = False
@@ -144,6 +145,7 @@ class Workers:
         """Signal every rank once, and send SIGKILL to the ranks that are left after the grace. A later call never delays the SIGKILL."""
         number = signal.Signals[signal_name]
         now_ns = time.time_ns()
+        self.processes.take_in()
         for pid in self.targets():
             _send(pid, number)
             # A stopped process (Ctrl-Z, kill -STOP) acts on no signal except SIGKILL, which comes only after the whole grace.
@@ -168,8 +170,10 @@ class Workers:
             self._escalation = None
         for worker in self._alive():
             worker.signalled_ns = worker.signalled_ns or time.time_ns()
-            _send(worker.process.pid, signal.SIGKILL)
+        # The workers are among them, and still the parents of all that they have started and not given away.
         self.processes.signal(signal.SIGKILL)
+        for worker in self._alive():
+            _send(worker.process.pid, signal.SIGKILL)
         if self._alive():
             asyncio.get_running_loop().call_later(_UNKILLABLE_SECONDS, self._give_up)
 
@@ -204,11 +208,11 @@ class Workers:
         self.processes.began(process.pid)
         if spec.cpus:
             os.sched_setaffinity(process.pid, spec.cpus)
-        self.pump.add(out, spec.rank, "out", spec.out, spec.resumed)
-        self.pump.add(err, spec.rank, "err", spec.err, spec.resumed)
-        worker = _Worker(spec, process, os.pidfd_open(process.pid))
-        self._workers[process.pid] = worker
-        asyncio.get_running_loop().add_reader(worker.pidfd, self._reap, worker)
+        self.pump.add(out, spec.rank, "out", spec.out)
+        self.pump.add(err, spec.rank, "err", spec.err)
+        worker = self._workers[process.pid] = _Worker(spec, process)
+        worker.end = ProcessEnd(process.pid, partial(self._reap, worker))
+        self.no_pidfd = worker.end.refused
 
     def _forked(self, spec: WorkerSpec, out: int, err: int) -> ForkedProcess | None:
         """The worker as a fork; None, with the reason in `not_forked`: it has to be a new process, as all that follow it."""
@@ -242,8 +246,8 @@ class Workers:
 
     def _end(self, worker: _Worker, code: int) -> None:
         time_ns = time.time_ns()
-        asyncio.get_running_loop().remove_reader(worker.pidfd)
-        os.close(worker.pidfd)
+        if worker.end is not None:
+            worker.end.close()
         worker.ended = True
         end = WorkerEnd(worker.spec, worker.process.pid, code, time_ns, worker.signalled_ns, worker.overdue)
         self.on_end(end)

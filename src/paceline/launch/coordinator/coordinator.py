@@ -557,8 +557,8 @@ class Coordinator:
                 self.from_peer(name, message)
                 if seconds := rate_limit.wait_seconds(link.received_bytes, _now()):
                     await asyncio.sleep(seconds)
-        except TimeoutError:
-            reason = SILENT
+        except TimeoutError as error:
+            reason = str(error) or SILENT
         except WireError as error:
             reason = str(error)
             if name or self._newcomers.is_worth_telling():

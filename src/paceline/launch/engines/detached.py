@@ -9,8 +9,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import msgspec
 
 from paceline.errors import HostLost, PacelineError, UsageError
 from paceline.facts import Run, SecondaryStatus, Status
+from paceline.launch.agent.guardian import send
 from paceline.launch.engines.base import Engine, Handle, Observation, Request, Sent, load, nobody_asks
 from paceline.launch.engines.jobs import note_end
 from paceline.process_identity import start_ticks
@@ -156,13 +157,11 @@ def cancel_kept(handle: Handle, run_dir: Path, *, now: bool = False) -> None:
     """
     if not is_kept(handle) or _agent_told(run_dir, now):
         return
-    with _keeper(handle) as keeper:
-        for _ in range(2 if now else 1):
-            if keeper is not None and _is_paceline(handle["pid"]):
-                with suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(keeper, signal.SIGTERM)
-            # Two pending signals of the same kind would count as one.
-            time.sleep(_POLL_SECONDS)
+    for _ in range(2 if now else 1):
+        if _is_here(handle) and _is_paceline(handle["pid"]):
+            send(handle["pid"], handle["start_ticks"], signal.SIGTERM)
+        # Two pending signals of the same kind would count as one.
+        time.sleep(_POLL_SECONDS)
 
 
 def _agent_told(run_dir: Path, now: bool) -> bool:
@@ -189,23 +188,13 @@ def is_kept(handle: Handle) -> bool:
             saw=f"asked on {machine}",
             next=f"ssh {handle.get('machine')} paceline ps",
         )
-    with _keeper(handle) as keeper:
-        return keeper is not None
+    return _is_here(handle)
 
 
-@contextmanager
-def _keeper(handle: Handle) -> Iterator[int | None]:
-    """The keeper's pidfd, so that a later process with the same pid is never signalled; None: the keeper has ended."""
+def _is_here(handle: Handle) -> bool:
     pid = handle["pid"]
-    try:
-        keeper = os.pidfd_open(pid)
-    except (OSError, TypeError, OverflowError):
-        yield None
-        return
-    try:
-        yield keeper if start_ticks(pid) == handle["start_ticks"] else None
-    finally:
-        os.close(keeper)
+    ticks = start_ticks(pid) if type(pid) is int else None
+    return ticks is not None and ticks == handle["start_ticks"]
 
 
 def _is_paceline(pid: int) -> bool:

@@ -13,6 +13,7 @@ Without a token the macs are zero and nothing is proven. The caller decides what
 import asyncio
 import hmac
 import os
+import socket
 import struct
 import time
 from dataclasses import dataclass, field
@@ -25,6 +26,10 @@ from paceline.launch.job.messages import Beat, Message, Ping
 _MAGIC = b"PACELINE"
 _LENGTH = struct.Struct(">I")
 _COUNTER = struct.Struct(">Q")
+# struct tcp_info of <linux/tcp.h>: tcpi_last_ack_recv, in ms.
+_TCP_INFO_BYTES = 104
+_LAST_ACKNOWLEDGED = struct.Struct("=I")
+_LAST_ACKNOWLEDGED_AT = 56
 _NONCE_BYTES = 16
 _MAC_BYTES = 32
 _GREETING_BYTES = len(_MAGIC) + 2 + _NONCE_BYTES
@@ -35,6 +40,9 @@ NO_MAC = bytes(_MAC_BYTES)
 BEAT_SECONDS = 1.0
 PING_SECONDS = 2.0
 SILENCE_SECONDS = 10.0
+# So long an agent may be silent whose machine answers: it is stopped (Ctrl-Z), or gets no CPU.
+STOPPED_SECONDS = 300.0
+STOPPED = f"its agent was silent for {STOPPED_SECONDS:g} s, although its machine answers (the agent is stopped)"
 SILENT = f"its agent was silent for {SILENCE_SECONDS:g} s (network cut, or its machine is stopped)"
 ENDED = "its agent ended without a word (killed, or its machine is gone)"
 
@@ -71,6 +79,10 @@ class Connection:
     """Length of the last payload that arrived."""
     closed: bool = field(default=False)
     """`close` was called on this side."""
+    silence_seconds: float = SILENCE_SECONDS
+    """How long an agent may be silent whose machine does not answer either."""
+    stopped_seconds: float = STOPPED_SECONDS
+    """How long an agent may be silent whose machine answers."""
 
     @property
     def authenticated(self) -> bool:
@@ -108,9 +120,34 @@ class Connection:
     async def hear(self) -> Message:
         """The next message of an agent that sends a sign of life every second.
 
-        Raises:  TimeoutError: no message arrived for SILENCE_SECONDS; otherwise as receive()
+        An agent that is stopped sends nothing, and its ranks train on. Its machine still acknowledges our own signs of life.
+
+        Raises:  TimeoutError: no message arrived for SILENCE_SECONDS, or for STOPPED_SECONDS from a machine that answers;
+                 otherwise as receive()
         """
-        return await asyncio.wait_for(self.receive(), SILENCE_SECONDS)
+        receiving = asyncio.ensure_future(self.receive())
+        try:
+            silent_seconds = 0.0
+            while not (await asyncio.wait({receiving}, timeout=self.silence_seconds))[0]:
+                silent_seconds += self.silence_seconds
+                if not self._machine_answers():
+                    raise TimeoutError(SILENT)
+                if silent_seconds >= self.stopped_seconds:
+                    raise TimeoutError(STOPPED)
+            return receiving.result()
+        finally:
+            receiving.cancel()
+
+    def _machine_answers(self) -> bool:
+        """Whether the other machine's kernel has acknowledged something since our last signs of life."""
+        try:
+            found = self.writer.get_extra_info("socket").getsockopt(
+                socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES
+            )
+        except OSError:
+            return False
+        (age_ms,) = _LAST_ACKNOWLEDGED.unpack_from(found, _LAST_ACKNOWLEDGED_AT)
+        return bool(age_ms < 1000 * (2 * BEAT_SECONDS + 1))
 
     async def beat(self) -> None:
         """Send a sign of life every second until the connection ends."""

@@ -25,7 +25,7 @@ Why it matters: The error and its traceback come from ranks that did nothing wro
 Deciding evidence: Ranks that were seen waiting printed "Timed out waiting" (gloo), "Watchdog caught collective
   operation timeout" (NCCL) or "did not come to an exchange within" (paceline), and the recording says which rank they
   waited for.
-Not to be confused with: N01 to N10, which apply while the ranks still wait; R01 and R02, where the process group
+Not to be confused with: N01 to N13, which apply while the ranks still wait; R01 and R02, where the process group
   never formed.
 What to do: If the long work is intended (a checkpoint, an evaluation), give that barrier a group of its own with a
   longer timeout, `dist.new_group(timeout=timedelta(hours=2))`, let every rank do a share of the work, or save in the

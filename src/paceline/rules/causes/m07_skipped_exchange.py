@@ -83,13 +83,13 @@ def _finding(case: Case, rank: int, *, ended: bool) -> CauseFinding | None:
 def _collectives_behind(case: Case, rank: int, others: list[int]) -> int:
     """Number of collectives of its first group that a rank is behind the others; 0 also if they could not be counted."""
     pulse = case.pulses.get(rank)
-    mine = {group.name: group.enqueued for group in _groups(pulse)} if pulse is not None else {}
+    mine = {(group.recorder, group.name): group.enqueued for group in _groups(pulse)} if pulse is not None else {}
     theirs = [
-        group.enqueued - mine[group.name]
+        group.enqueued - mine[group.recorder, group.name]
         for other in others
         if (beside := case.pulses.get(other)) is not None
         for group in _groups(beside)
-        if group.name in mine
+        if (group.recorder, group.name) in mine
     ]
     return max(0, min(theirs, default=0))
 

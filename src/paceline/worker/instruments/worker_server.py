@@ -1,10 +1,13 @@
 """Starts torch's worker server (C++, answers without the GIL) on a UNIX socket in each rank, without a line on stderr."""
 
+import _thread
 import ctypes
+import gc
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from threading import main_thread
 from typing import Any
@@ -13,6 +16,7 @@ from ...recording.ring import Cell
 from .. import gate
 from ..instrument import RankInstrument
 
+_CLONE_FILES = 0x400
 _ERRORS_ONLY = 2
 _TOO_LONG_FOR_A_SOCKET = 104
 
@@ -48,10 +52,53 @@ def start() -> Any | None:
         return None
     path.unlink(missing_ok=True)
     gate.make(path.with_suffix(".gate"))
-    with _quiet_log():
-        server = make(str(path), -1)
+    made: list[Any] = []
+    done = _thread.allocate_lock()
+    done.acquire()
+    # A thread of this kind is in no list of threads, and no tracer of the script's sees it.
+    _thread.start_new_thread(_make_apart, (partial(make, str(path), -1), made, done))
+    done.acquire()
+    (server,) = made
+    if isinstance(server, Exception):
+        raise server
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
     return server
+
+
+def _make_apart(make: Callable[[], Any], made: list[Any], done: Any) -> None:
+    """Make the server in a thread that has a table of descriptors of its own, as all threads that it starts have.
+
+    A script may close descriptors that it did not open, and the server closes its own by their numbers. Where a sandbox refuses such a
+    table, the server's descriptors are in that of the process. `made` gets the server, or what was raised.
+    """
+    collects = gc.isenabled()
+    # A file of the script's that is freed in this thread would be closed in the wrong table.
+    gc.disable()
+    try:
+        if ctypes.CDLL(None).unshare(_CLONE_FILES) == 0:
+            _forget_descriptors()
+            made.append(make())
+        else:
+            with _quiet_log():
+                made.append(make())
+    except Exception as error:
+        made.append(error)
+    finally:
+        if collects:
+            gc.enable()
+        done.release()
+
+
+def _forget_descriptors() -> None:
+    """Close all descriptors in this thread's table, where they would keep pipes open. What C++ prints goes nowhere."""
+    numbers = [int(name) for name in os.listdir("/proc/thread-self/fd")]
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(nowhere, number)
+    for number in {nowhere, *numbers} - {0, 1, 2}:
+        # The listing's own is closed already.
+        with suppress(OSError):
+            os.close(number)
 
 
 @contextmanager

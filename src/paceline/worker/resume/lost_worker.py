@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from multiprocessing.connection import wait
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
@@ -58,12 +58,9 @@ def _lost(iterator: Any, error: Exception) -> Exception | None:
     if isinstance(error, RuntimeError):
         return error if _LOST.match(str(error)) else None
     # A worker hands tensors over on a connection of its own.
-    with ExitStack() as stack:
-        descriptors = [os.pidfd_open(worker.pid) for worker in iterator._workers if worker.is_alive()]
-        for descriptor in descriptors:
-            stack.callback(os.close, descriptor)
-        if len(descriptors) == len(iterator._workers):
-            wait(descriptors, _END_SECONDS)
+    sentinels = [worker.sentinel for worker in iterator._workers if worker.is_alive()]
+    if len(sentinels) == len(iterator._workers):
+        wait(sentinels, _END_SECONDS)
     killed = [str(worker.pid) for worker in iterator._workers if not worker.is_alive() and worker.exitcode]
     if not killed:
         return None

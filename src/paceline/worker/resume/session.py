@@ -13,6 +13,7 @@ import builtins
 import functools
 import gc
 import importlib
+import io
 import marshal
 import os
 import random
@@ -20,6 +21,7 @@ import sys
 import threading
 import time
 import weakref
+from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -39,7 +41,6 @@ from .kinds import Context
 from .loaders import Loaders
 from .loops import Loop, RunningLoops
 from .object_graph import CannotKeep, CannotPutBack, Capture, Restore
-from .output_marks import OutputMarks
 from .sharded_tensors import local
 from .shared_memory import fill, put_in_place
 from .slots import NoRoom, StateSlots
@@ -69,7 +70,6 @@ class ResumeSession:
         self.loaders = Loaders(self)
         self.buckets = Buckets()
         self.files = Files(self)
-        self._marks = OutputMarks()
         self.context = Context(self.loaders)
         self._modules = frames.UsersModules()
         self._every_before = self._cells[StateCell.EVERY]
@@ -313,9 +313,8 @@ class ResumeSession:
             self._first,
             kept_exchanges,
         )
-        self._marks.flush()
+        _flush_output()
         self._slot = self.slots.write(self._heads, capture.tensors, capture.described, marshal.dumps(document))
-        self._marks.kept(self._heads)
         self._cells[StateCell.KEEPING] = Keeping.KEPT
         if self._is_on:
             self.batch_is_due = True
@@ -454,8 +453,6 @@ class ResumeSession:
             self.cannot_put_back(error)
         except Exception as error:
             self.cannot_put_back(CannotPutBack(_short(error)))
-        self._marks.flush()
-        self._marks.put_back(self._heads)
         self._cells[StateCell.STEP_COUNT] = self._heads
         self._cells[StateCell.RESUMED_NS] = time.time_ns()
         self._cells[StateCell.KEEPING] = Keeping.KEPT
@@ -640,6 +637,15 @@ def _version_of_torch() -> tuple[int, ...]:
     """Its first two numbers."""
     numbers = str(sys.modules["torch"].__version__).split(".")[:2]
     return tuple(int(number) for number in numbers if number.isdigit())
+
+
+def _flush_output() -> None:
+    """Let what the script has printed leave this process: no later process prints the lines of a kept step."""
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        # An object of the script's own may do anything at a flush.
+        if type(stream) is io.TextIOWrapper:
+            with suppress(OSError, ValueError):
+                stream.flush()
 
 
 def _extra() -> list[Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import mmap
 import os
 import sys
 import zlib
 from typing import Any
 
+from ...mapped_memory import discard, map_shared
 from ...recording.state_buffer import SLOT_AT, KeptSlot, StateCell, StateHeader, is_buffer
 from .object_graph import CannotKeep
 from .tensors import layout
@@ -31,7 +31,7 @@ class _Slot:
     def __init__(self, number: int) -> None:
         self.number = number
         self.size_bytes = 0
-        self.memory: mmap.mmap | None = None
+        self.memory: memoryview | None = None
         # Of the tensors whose copies `views` are: dtype and shape.
         self.described: Described = []
         self.views: list[Any] = []
@@ -87,7 +87,7 @@ class StateSlots:
             cells[_WRITES + slot.number] += 1
             if slot.memory is not None:
                 # The pages go and the map stays: another thread may be writing.
-                slot.memory.madvise(mmap.MADV_REMOVE)
+                discard(slot.memory)
 
     def _lay_out(self, slot: _Slot, described: Described, plain_bytes: int) -> None:
         tensor_bytes = layout(described)[1]
@@ -111,12 +111,7 @@ class StateSlots:
         except OSError as error:
             raise NoRoom(f"{size_bytes >> 20} MiB cannot be reserved: {error.strerror}") from error
         slot.views, slot.described = [], []
-        slot.memory = mmap.mmap(
-            self.header.descriptor,
-            size_bytes,
-            flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0),
-            offset=SLOT_AT[slot.number],
-        )
+        slot.memory = map_shared(self.header.descriptor, size_bytes, offset=SLOT_AT[slot.number], populate=True)
         slot.size_bytes = size_bytes
 
     @staticmethod

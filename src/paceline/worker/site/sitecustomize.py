@@ -210,10 +210,13 @@ def _hand_over():
 
 
 sys.path[:] = [entry for entry in sys.path if entry.rstrip(os.sep) != _HERE]
+# The environment of the first Python of a rank. Python of another one is a tool that the rank uses, and finds what is installed there.
+_of_rank = os.environ.setdefault("PACELINE_PREFIX", sys.prefix) == sys.prefix
 _finder = AfterImport()
 _off = os.environ.get("PACELINE_OFF", "").lower().replace(" ", "").split(",")
 if os.environ.get("PACELINE_RUN_ID"):
-    sys.meta_path.append(Shim())
+    if _of_rank:
+        sys.meta_path.append(Shim())
     # A function whose loops can go on after a restart may be sent to a process that has no such loops: worker/resume/insert.py.
     builtins.__paceline_loop__ = _same
     builtins.__paceline_while__ = _nothing

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as torchs
 
+from ...comm.backend_names import averages_floats, is_nccl
 from .model import average_gradients, average_parameters, broadcast_parameters
 from .unsupported import no_such_call
 
@@ -46,8 +47,6 @@ _LOCAL_RANKS = (
     "SLURM_LOCALID",
 )
 _LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE")
-# Backends that can average floats. For other backends, and for integers, this module sums and divides, and rounds towards zero.
-_AVERAGE_THEMSELVES = ("smddp", "paceline", "paceline_mpi", "nccl")
 
 # transformers, and scripts of that time, read this variable. The library's launcher set it.
 _LOCAL_RANK_OF_THE_LIBRARY = "SMDATAPARALLEL_LOCAL_RANK"
@@ -71,8 +70,8 @@ class ReduceOp:
 def init_process_group(backend: str | None = None, *arguments: Any, **options: Any) -> None:
     """Join the job's ranks. The library accepted any arguments and ignored them. Here they are torch's arguments, and all are optional.
 
-    "mpi" is MPI if MPI started the ranks. Otherwise it is `smddp`, because the library had that name too. "nccl" is `smddp` if torch has
-    no NCCL. A second call does nothing.
+    "mpi" is MPI if MPI started the ranks. Otherwise it is `smddp`, because the library had that name too. "nccl", by any of its names, is
+    `smddp` if torch has no NCCL. A second call does nothing.
     """
     if torchs.is_initialized() and backend in (None, torchs.get_backend()):
         return
@@ -85,7 +84,7 @@ def chosen_backend(asked: str | None, environment: Any) -> str:
     if name == "mpi":
         sizes = [environment.get(variable, "") for variable in _SIZES_BY_MPI]
         return name if any(size.isdigit() and int(size) > 1 for size in sizes) else _BACKEND
-    if name == "nccl" and not (torchs.is_nccl_available() and torch.cuda.is_available()):
+    if is_nccl(name) and not (torchs.is_nccl_available() and torch.cuda.is_available()):
         return _BACKEND
     return asked or _BACKEND
 
@@ -135,7 +134,7 @@ def all_reduce(tensor: torch.Tensor, op: Any = None, group: Any = None, async_op
     """Reduce in place; SUM if no operation is given. With `async_op` it returns a handle to wait on."""
     if op is None:
         op = ReduceOp.SUM
-    if op != ReduceOp.AVERAGE or (tensor.is_floating_point() and torchs.get_backend(group) in _AVERAGE_THEMSELVES):
+    if op != ReduceOp.AVERAGE or (tensor.is_floating_point() and averages_floats(torchs.get_backend(group))):
         return torchs.all_reduce(tensor, op=op, group=group, async_op=async_op)
     work = _Average(torchs.all_reduce(tensor, group=group, async_op=True), tensor, torchs.get_world_size(group))
     if async_op:

@@ -1,6 +1,5 @@
 """What the exchanges among the ranks of a host need of the arrays that they move: torch's tensors or numpy's arrays, flat."""
 
-import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ Function = Callable[..., Array]
 class Arrays:
     """One kind of arrays. All of them are flat and contiguous."""
 
-    over: Callable[[mmap.mmap, Any, int, int], Array]
+    over: Callable[[memoryview, Any, int, int], Array]
     """(mapping, dtype, offset in bytes, number of elements) -> an array over these bytes. It keeps the mapping alive."""
     part: Callable[[Array, int, int], Array]
     """(array, first element, number of elements) -> a view of these elements."""

@@ -73,7 +73,7 @@ class Areas:
     def announced(self, rank: int) -> bytes:
         """What `rank` will do in this exchange."""
         start = self._announcements_at + rank * ANNOUNCEMENT_BYTES
-        return self._segment.map[start : start + ANNOUNCEMENT_BYTES].rstrip()
+        return bytes(self._segment.map[start : start + ANNOUNCEMENT_BYTES]).rstrip()
 
     def free(self, index: int, parts: int) -> None:
         """Wait until this rank may write chunk number `index` of this exchange."""

@@ -5,9 +5,10 @@ The file never has a name, so no file can remain. It is anonymous memory (`memfd
 descriptor is sent to the other ranks over a socket. When the last process that mapped it has ended, in whatever way, the kernel frees it.
 """
 
-import mmap
 import os
 import tempfile
+
+from ....mapped_memory import map_shared
 
 PAGE_BYTES = 4096
 
@@ -55,12 +56,11 @@ class Segment:
 
     def __init__(self, descriptor: int, size_bytes: int) -> None:
         """Map the file and close the descriptor."""
-        flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
         try:
-            self.map = mmap.mmap(descriptor, size_bytes, flags=flags)
+            self.map = map_shared(descriptor, size_bytes, populate=True)
         finally:
             os.close(descriptor)
-        self.cells = memoryview(self.map).cast("Q")
+        self.cells = self.map.cast("Q")
 
 
 def whole_pages(size_bytes: int) -> int:

@@ -5,7 +5,6 @@ GIL. Waiting polls for a short time and then sleeps (`sync`). The memory has no 
 (`segment`). It needs Linux.
 """
 
-import mmap
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -22,7 +21,7 @@ OPS: dict[str, Function] = {"sum": torch.add, "avg": torch.add, **ELEMENTWISE}
 CROSSOVER_BYTES = 0
 
 
-def tensor_over(memory: mmap.mmap, dtype: torch.dtype, offset_bytes: int, count: int) -> torch.Tensor:
+def tensor_over(memory: memoryview, dtype: torch.dtype, offset_bytes: int, count: int) -> torch.Tensor:
     """A flat tensor of `count` elements over these bytes. The tensor keeps the mapping alive."""
     # A tensor made in inference mode could not be written outside of inference mode.
     with torch.inference_mode(False):
@@ -145,6 +144,6 @@ def function_of(op: str, dtype: torch.dtype) -> Function:
     one = torch.zeros(1).to(dtype)
     try:
         OPS[op](one, one, out=one)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         raise ValueError(f"torch cannot {op} {dtype}: {error}") from error
     return OPS[op]

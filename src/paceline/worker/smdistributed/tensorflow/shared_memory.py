@@ -6,7 +6,6 @@ TensorFlow's own collectives go over sockets within a host too, where one of 25 
 
 import functools
 import math
-import mmap
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -24,7 +23,7 @@ _CONNECT_SECONDS = 300.0
 _ALIGNED_BYTES = 64
 
 
-def _over(memory: mmap.mmap, dtype: Any, offset_bytes: int, count: int) -> Any:
+def _over(memory: memoryview, dtype: Any, offset_bytes: int, count: int) -> Any:
     return np.frombuffer(memory, dtype=dtype, count=count, offset=offset_bytes)
 
 
