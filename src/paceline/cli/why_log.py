@@ -108,9 +108,11 @@ def _both_ends(file: _Readable, size: int | None) -> tuple[bytes, str]:
             total += len(chunk)
             if len(head) < END_BYTES:
                 head += chunk
-                if len(head) >= END_BYTES and size is not None and size > 2 * END_BYTES + _CHUNK_BYTES:
+                # How much a read gives differs from Python to Python.
+                head, tail = head[:END_BYTES], head[END_BYTES:]
+                if len(head) == END_BYTES and size is not None and size > 2 * END_BYTES + _CHUNK_BYTES:
                     file.seek(size - END_BYTES)
-                    total = size - END_BYTES
+                    total, tail = size - END_BYTES, b""
             else:
                 tail = (tail + chunk)[-END_BYTES:]
     except (EOFError, zlib.error):

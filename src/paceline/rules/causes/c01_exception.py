@@ -38,7 +38,7 @@ Why it matters: The last traceback on the terminal usually belongs to a victim. 
 Deciding evidence: paceline takes the exception that was raised first and whose text is not a lost connection. Times
   are those of each rank's clock, corrected for the hosts' offsets. Ranks that raised the same exception at the same
   line count as one finding. ConnectionResetError after "An attempt has been made to start a new process" is no lost rank: the script
-  has no main guard, and its loader workers import it (K25).
+  has no main guard, and its loader workers import it (K26).
 Not to be confused with: C02 and C04, where no exception is raised; C08, C09, M08, M09 and the R codes, which know
   what this exception means.
 What to do: Read the line named under "saw" and the rank's stderr. If every rank raised the exception, run the script

@@ -1,4 +1,4 @@
-"""K25: loader workers that import a script without a main guard."""
+"""K26: loader workers that import a script without a main guard."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paceline.rules.job_facts import SourceFile
-from paceline.rules.source.k25_no_main_guard import default_start_method
+from paceline.rules.source.k26_no_main_guard import default_start_method
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 LOADER = "from torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=2)\n"
@@ -17,7 +17,7 @@ GUARD = "if __name__ == '__main__':\n    main()\n"
 
 @pytest.mark.parametrize("text", [LOADER, IN_MAIN, "import multiprocessing\n" + LOADER])
 def test_workers_import_the_script_from_python_314_on(found, job, text):
-    assert [finding.code for finding in found("K25", job(text))] == ["K25"] * (sys.version_info >= (3, 14))
+    assert [finding.code for finding in found("K26", job(text))] == ["K26"] * (sys.version_info >= (3, 14))
     assert [default_start_method((3, minor)) for minor in (11, 13, 14, 15)] == [
         "fork",
         "fork",
@@ -35,7 +35,7 @@ def test_workers_import_the_script_from_python_314_on(found, job, text):
     ],
 )
 def test_a_start_method_that_is_set_counts_on_every_python(found, job, text):
-    (finding,) = found("K25", job(text))
+    (finding,) = found("K26", job(text))
     assert "main guard" in finding.what and "__main__" in finding.next
 
 
@@ -56,12 +56,12 @@ def test_a_start_method_that_is_set_counts_on_every_python(found, job, text):
     ],
 )
 def test_what_may_be_right_is_not_reported(found, job, text):
-    assert not found("K25", job(text))
+    assert not found("K26", job(text))
 
 
 def test_a_file_that_is_imported_may_set_the_start_method(found, job):
     imported = (SourceFile("setup.py", "import multiprocessing\nmultiprocessing.set_start_method('fork')\n"),)
-    assert not found("K25", job(LOADER, imported=imported))
+    assert not found("K26", job(LOADER, imported=imported))
 
 
 def test_examples_with_loader_workers_have_a_guard():

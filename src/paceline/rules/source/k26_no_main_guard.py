@@ -1,4 +1,4 @@
-"""K25: a script that starts loader workers wherever it is imported, and whose workers import it."""
+"""K26: a script that starts loader workers wherever it is imported, and whose workers import it."""
 
 import ast
 import sys
@@ -37,7 +37,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
         if isinstance(workers, ast.Constant) and workers.value and method in _IMPORT_THE_SCRIPT:
             yield script.finding(
                 call,
-                "K25",
+                "K26",
                 f"each worker of this loader imports the script ({method}), which has no main guard",
                 next='put what the script does below if __name__ == "__main__":, or multiprocessing_context="fork"',
             )
@@ -72,4 +72,4 @@ def default_start_method(python: tuple[int, ...]) -> str:
     return "forkserver" if python >= (3, 14) else "fork"
 
 
-RULE = Rule(code="K25", page=PAGE, find=find)
+RULE = Rule(code="K26", page=PAGE, find=find)
