@@ -150,6 +150,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "M15": {"names_nobody": True},
     "M18": {"names_nobody": True, "level": "quality"},
     "M19": {"level": "quality"},
+    "M20": {"names_nobody": True},
     "C01": {"said_by": "KeyError|Error:"},
     "C02": {"needs_root": True, "said_by": "out of memory|OOM"},
     "C04": {"said_by": "Signal 9|SIGKILL"},

@@ -10,6 +10,7 @@ and the parts of shared memory that ranks of TensorFlow use import no torch.
     auto/         measures, while the job trains, which strategy is fastest
     observer.py   the observer that is told of every exchange: the recorder of the rank, or none
     topology.py   ranks that share a host
+    entry_points.py   what torch calls for a name that nobody has registered
 
 Nothing here knows the recording: each exchange is reported to one observer.
 """

@@ -25,11 +25,16 @@ def register(host_key: Callable[[], str], crossover_bytes: int | None = None) ->
     Registering again changes nothing.
     """
     for name in NAMES:
-        if name.upper() not in dist.Backend._plugins:
-            dist.Backend.register_backend(
-                name, _creator(host_key, crossover_bytes), extended_api=True, devices=["cpu", "cuda"]
-            )
+        register_name(name, host_key, crossover_bytes)
     register_mpi(dist.distributed_c10d)
+
+
+def register_name(name: str, host_key: Callable[[], str], crossover_bytes: int | None = None) -> None:
+    """Let init_process_group accept this name for the backend `paceline`. A name that is there already stays."""
+    if name.upper() not in dist.Backend._plugins:
+        dist.Backend.register_backend(
+            name, _creator(host_key, crossover_bytes), extended_api=True, devices=["cpu", "cuda"]
+        )
 
 
 def _creator(host_key: Callable[[], str], crossover_bytes: int | None) -> Callable[[Any, Any], PacelineGroup]:

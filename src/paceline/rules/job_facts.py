@@ -62,6 +62,8 @@ class BeforeRun:
     """Such as pytorch."""
     framework_version: str | None = None
     """Such as 2.6.0."""
+    torch_version: str | None = None
+    """Of the interpreter that the ranks get; None: not known."""
     py_version: str | None = None
     """Such as py311."""
     image_uri: str | None = None

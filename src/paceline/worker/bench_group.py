@@ -11,7 +11,7 @@ from itertools import pairwise
 from time import perf_counter
 from typing import Any, TextIO
 
-from ..comm.backend_names import is_nccl
+from ..backend_names import is_nccl
 
 OUT = "PACELINE_BENCH_OUT"
 # Ranks wait in this group while other pairs are measured. If a rank dies, its agent notices, and so do the peers of its connections.

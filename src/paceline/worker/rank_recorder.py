@@ -12,7 +12,7 @@ from time import monotonic_ns, time_ns
 from types import FrameType
 from typing import Any
 
-from ..comm.backend_names import waits_on_device
+from ..backend_names import waits_on_device
 from ..recording.ring import (
     CAPACITY,
     COMMUNICATION_MEASURED,

@@ -129,6 +129,7 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
     from paceline.cli.job.submission import key_and_value, variable
     from paceline.cli.submit import planned
     from paceline.launch.program import require_program
+    from paceline.probes.torch_version import read_torch
     from paceline.rules.collect import before_of
     from paceline.rules.job_facts import checks_of
 
@@ -154,6 +155,7 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
         directory=Path(job.contract.code_dir or Path.cwd()),
         channels=job.contract.channels,
         launcher="torch_distributed",
+        torch_version=read_torch().version if args.engine == "local" and instance is None else None,
         max_run_seconds=job.max_run_seconds,
         checkpoint_url=job.checkpoint_url,
         environment=environment,

@@ -16,6 +16,7 @@ from paceline import __version__
 from paceline.atomic_write import write_whole
 from paceline.errors import UsageError
 from paceline.facts import Job, ProgramKind
+from paceline.probes.torch_version import read_torch
 from paceline.user_folders import user_cache_folder
 
 _NO_PYTHON = "K06"
@@ -66,7 +67,7 @@ def _facts(job: Job, gpu_count: int | None, master_addr: str | None) -> list[Any
     """The inputs of the answer other than the files. Only their hash is stored: arguments and hyperparameters may be secret."""
     contract = job.contract
     shape = [job.max_hosts, job.ranks_per_host, gpu_count, master_addr]
-    own = [list(job.program.arguments), contract.hyperparameters, contract.profile]
+    own = [list(job.program.arguments), contract.hyperparameters, contract.profile, read_torch().version]
     return [__version__, *shape, *own, contract.opt_ml or contract.shown_at_opt_ml]
 
 
@@ -86,6 +87,7 @@ def _looked(job: Job, gpu_count: int | None, directory: Path, master_addr: str |
         gpus_per_host=gpu_count,
         master_addr=master_addr,
         launcher="torch_distributed",
+        torch_version=read_torch().version,
         hyperparameters=job.contract.hyperparameters,
         profile=job.contract.profile,
         arguments=job.program.arguments,

@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch
 import torch.distributed as dist
 
-from ..backend_names import is_nccl
+from ...backend_names import is_nccl
 from .codec import Codec, ErrorFeedback
 from .flat_buffer import FlatBuffer
 from .shards import divide_first, equal_shares, whole_tensors

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as torchs
 
-from ...comm.backend_names import averages_floats, is_nccl
+from ...backend_names import averages_floats, is_nccl
 from .model import average_gradients, average_parameters, broadcast_parameters
 from .unsupported import no_such_call
 

@@ -1,8 +1,7 @@
 """What follows from the name of a backend of torch. Whoever asks which kind a backend is asks here.
 
 Since 2.14 torch has several backends over NCCL: `nccl-legacy` (the `nccl` of older releases), `nccl2` (what 2.15 makes of `nccl`, and what
-that group then calls itself) and `nccl-lazy`. Names of several devices are written `cpu:gloo,cuda:nccl`. Imports nothing, so that it can be
-asked before torch is there.
+that group then calls itself) and `nccl-lazy`. Names of several devices are written `cpu:gloo,cuda:nccl`. Imports nothing.
 """
 
 _AVERAGING = ("smddp", "paceline", "paceline_mpi", "xccl")

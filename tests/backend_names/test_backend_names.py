@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from paceline import comm
-from paceline.comm.backend_names import averages_floats, is_nccl, names_in, waits_on_device
+from paceline.backend_names import averages_floats, is_nccl, names_in, waits_on_device
 
 NCCL = ("nccl", "NCCL", "nccl2", "nccl-legacy", "nccl-lazy", "nccl4py")
 ON_HOST = ("gloo", "mpi", "paceline", "smddp", "paceline_mpi", "fake", "undefined", "")

@@ -1,0 +1,111 @@
+"""M20: all ranks wait while they make a process group, because some of them make another one."""
+
+from collections.abc import Iterator, Mapping
+
+from paceline.diagnosis.case import Case, Heartbeat, Level
+from paceline.diagnosis.snapshots import RankSnapshot
+from paceline.diagnosis.stacks import frames_of, site_of, users_frame
+from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.recording.rank_sets import named_ranks
+from paceline.spelling import plural
+
+TITLE = "ranks that make different process groups"
+PAGE = """\
+Ranks that make different process groups
+
+What it means: All ranks wait inside torch.distributed's new_group, and never meet. Some ranks made a group that the
+  others did not make. torch names groups by counting them, so the next group has another name on these ranks.
+Why it matters: new_group has the timeout of a rendezvous, half an hour. No rank is late, so nothing else names the call.
+Deciding evidence: Each rank's main thread is in new_group, and the ranks call it from different lines, or they have
+  made different groups with use_local_synchronization=True on torch 2.14 or newer. If neither is seen, but the ranks
+  exchanged before and none is behind, this cause is likely.
+Not to be confused with: M06, where some ranks wait in a collective that the others skip; R02, where ranks do not reach
+  the first rendezvous.
+What to do: Call new_group on every rank, in the same order, also on ranks that are not in the group. On torch 2.14 and
+  newer this holds for use_local_synchronization=True too: up to 2.13 such a group was not counted, since then its
+  members count it and the other ranks do not. Let each rank make one: `new_group([0, 1] if rank < 2 else [2, 3],
+  use_local_synchronization=True)`, or leave the argument out and call it on all ranks.
+How to inject it: examples/broken/m20_other_groups.py
+Source: torch.distributed.new_group, "requires that all processes enter this function"; _process_group_name of torch
+  2.14.1 and 2.15.0, which counts `_world.group_count` up for hashed names too.
+"""
+
+_MAKES_GROUP = "_new_group_with_tag"
+_C10D = "torch/distributed/distributed_c10d.py"
+_COUNTS_LOCAL_GROUPS = (2, 14)
+_HASH_DIGITS, _HEX = 40, frozenset("0123456789abcdef")
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    still = case.standstill
+    if still is None or still.late or not still.waiting or len(still.waiting) < (case.world_size or 2):
+        return
+    looks = {rank: case.looks[rank] for rank in still.waiting if rank in case.looks}
+    if len(looks) < 2:
+        raise Unknown(f"a snapshot of {named_ranks(still.waiting)}, of which none is behind")
+    if not all(map(_is_making_a_group, looks.values())):
+        return
+    by_line = _ranks_by({rank: _line(look) for rank, look in looks.items()})
+    by_count = _ranks_by({rank: _local_groups(pulse) for rank, pulse in case.pulses.items()})
+    differ_in_local = len(by_count) > 1 and all(map(_counts_local_groups, case.pulses.values()))
+    differ = len(by_line) > 1 or differ_in_local
+    if not differ and not all(map(_has_exchanged, case.pulses.values())):
+        # Perhaps the ranks cannot reach each other at all.
+        return
+    yield CauseFinding(
+        code="M20",
+        title=TITLE,
+        level=Level.DIVERGENCE,
+        confidence=Confidence.HIGH if differ and len(looks) == case.world_size else Confidence.LIKELY,
+        since_step=still.since_step,
+        saw=(
+            *(f"{named_ranks(ranks)} in new_group at {line}" for line, ranks in by_line.items()),
+            *(f"{named_ranks(ranks)} made {made}" for made, ranks in by_count.items() if differ_in_local),
+            *(() if differ else ("the ranks exchanged before, and none is behind: the group has not one name on all",)),
+        ),
+        ruled_out=("a late rank: every rank waits for a group that the others do not make",),
+        next=(
+            "let every rank make the same groups in the same order, ranks outside of a group too",
+            *(
+                ("from torch 2.14 on, use_local_synchronization=True counts: let each rank make one, or leave it out",)
+                if differ_in_local
+                else ()
+            ),
+        ),
+    )
+
+
+def _is_making_a_group(look: RankSnapshot) -> bool:
+    return any(frame.function == _MAKES_GROUP and frame.file.endswith(_C10D) for frame in frames_of(look))
+
+
+def _line(look: RankSnapshot) -> str:
+    frame = users_frame(look)
+    return str(site_of(frame)) if frame is not None else "a library"
+
+
+def _local_groups(pulse: Heartbeat) -> str:
+    """How many groups this rank made with their members alone, in words. torch hashes the names of these, and counts the others."""
+    names = {*pulse.group_ranks, *(group.name for group in pulse.groups or ())}
+    count = sum(len(name) == _HASH_DIGITS and set(name) <= _HEX for name in names)
+    return f"{count or 'no'} {plural(count, 'group')} with use_local_synchronization=True"
+
+
+def _has_exchanged(pulse: Heartbeat) -> bool:
+    return bool(pulse.step_count) or any(group.completed for group in pulse.groups or ())
+
+
+def _counts_local_groups(pulse: Heartbeat) -> bool:
+    numbers = pulse.rendezvous.get("torch", "").split(".")[:2]
+    return len(numbers) == 2 and all(map(str.isdigit, numbers)) and tuple(map(int, numbers)) >= _COUNTS_LOCAL_GROUPS
+
+
+def _ranks_by(texts: Mapping[int, str]) -> dict[str, tuple[int, ...]]:
+    """Text -> the ranks that have it, in the order of the first rank of each."""
+    found: dict[str, tuple[int, ...]] = {}
+    for rank in sorted(texts):
+        found[texts[rank]] = (*found.get(texts[rank], ()), rank)
+    return found
+
+
+RULE = Cause(code="M20", title=TITLE, page=PAGE, find=find)

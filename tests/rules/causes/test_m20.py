@@ -1,0 +1,92 @@
+"""M20: ranks that make different process groups."""
+
+import pytest
+
+from paceline.diagnosis.case import GroupCounters
+from paceline.findings import Confidence, Unknown
+
+C10D = "/usr/lib/python3/site-packages/torch/distributed/distributed_c10d.py"
+LOCAL = "4a2ad14e7181d5235b64cf37fcd715cb5ce5c8e7"
+
+
+@pytest.fixture
+def stuck(case, look, pulse, standstill):
+    """Ranks that wait in new_group at these lines. `local`: ranks that made a group with its members alone. Fields go to every pulse."""
+
+    def make(*lines, local=(), torch="2.15.0+cu132", late=(), without_look=(), **fields):
+        ranks = range(len(lines))
+        looks = [
+            look(
+                rank,
+                f"{C10D}:757 _create_gloo_process_group",
+                f"{C10D}:7270 _new_group_with_tag",
+                f"{C10D}:7137 new_group",
+                f"/home/me/train.py:{lines[rank]} <module>",
+            )
+            for rank in ranks
+            if rank not in without_look
+        ]
+        made = {rank: {LOCAL: tuple(local)} if rank in local else {} for rank in ranks}
+        known = {"rendezvous": {"torch": torch}, "step_count": 0}
+        pulses = [pulse(rank, **{**known, "group_ranks": made[rank], **fields}) for rank in ranks]
+        still = standstill(late=late, waiting=tuple(rank for rank in ranks if rank not in late), basis="stacks")
+        return case(world_size=len(lines), still=still, looks=looks, pulses=pulses)
+
+    return make
+
+
+@pytest.mark.parametrize("torch", ["2.14.1", "2.15.0+cu132", "2.16.0.dev20261101", "3.0"])
+def test_groups_of_their_members_alone_that_some_ranks_made_are_counted_from_torch_2_14_on(found, stuck, torch):
+    (finding,) = found("M20", stuck(9, 9, 9, local=(0, 1), torch=torch))
+    assert (finding.confidence, finding.ranks) == (Confidence.HIGH, ())
+    assert "ranks 0-1 made 1 group" in finding.saw[1] and "rank 2 made no groups" in finding.saw[2]
+    assert any("2.14" in text for text in finding.next)
+
+
+@pytest.mark.parametrize("torch", ["2.13.0", "2.4.1", "", "nightly"])
+def test_before_they_are_no_cause_and_neither_on_a_torch_that_is_not_known(found, stuck, torch):
+    assert found("M20", stuck(9, 9, 9, local=(0, 1), torch=torch)) == []
+
+
+def test_such_a_group_on_every_rank_is_none(found, stuck):
+    assert found("M20", stuck(9, 9, 9, local=(0, 1, 2))) == []
+
+
+@pytest.mark.parametrize("torch", ["2.4.1", "2.15.0"])
+def test_ranks_at_different_lines_make_different_groups_on_every_torch(found, stuck, torch):
+    (finding,) = found("M20", stuck(9, 12, 9, torch=torch))
+    assert finding.confidence is Confidence.HIGH and finding.saw[0].startswith("ranks 0,2 in new_group at")
+    assert not any("2.14" in text for text in finding.next)
+
+
+@pytest.mark.parametrize("fields", [{"step_count": 3}, {"groups": (GroupCounters(name="0", enqueued=2, completed=2),)}])
+def test_one_line_is_likely_where_the_ranks_exchanged_before(found, stuck, fields):
+    (finding,) = found("M20", stuck(9, 9, 9, **fields))
+    assert finding.confidence is Confidence.LIKELY
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"groups": (GroupCounters(name="0", enqueued=1, completed=0),)}, {"step_count": None}]
+)
+def test_ranks_that_may_never_have_reached_each_other_are_not_said_to_differ(found, stuck, fields):
+    assert found("M20", stuck(9, 9, 9, **fields)) == []
+
+
+def test_with_a_late_rank_the_late_rank_is_the_cause(found, stuck):
+    assert found("M20", stuck(9, 12, 9, late=(1,))) == []
+
+
+def test_a_rank_elsewhere_is_no_new_group(found, case, look, standstill, stuck):
+    both = stuck(9, 12)
+    elsewhere = look(1, "/home/me/train.py:12 <module>")
+    assert found("M20", case(still=standstill(late=(), waiting=(0, 1)), looks=[both.looks[0], elsewhere])) == []
+
+
+def test_a_rank_that_was_not_looked_at_leaves_it_likely(found, stuck):
+    (finding,) = found("M20", stuck(9, 12, 9, without_look=(2,)))
+    assert finding.confidence is Confidence.LIKELY
+
+
+def test_without_any_look_it_is_not_judged(found, stuck):
+    with pytest.raises(Unknown):
+        found("M20", stuck(9, 12, without_look=(0, 1)))
