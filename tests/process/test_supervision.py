@@ -50,7 +50,7 @@ def test_every_rank_gets_its_place_in_the_environment(paceline):
     assert [(rank["RANK"], rank["LOCAL_RANK"]) for rank in ranks] == [("0", "0"), ("1", "1")]
     assert {rank["WORLD_SIZE"] for rank in ranks} == {"2"}
     assert ranks[0]["TORCHELASTIC_MAX_RESTARTS"] == "3"
-    assert ranks[0]["TORCHELASTIC_USE_AGENT_STORE"] == "False"
+    assert ranks[0]["TORCHELASTIC_USE_AGENT_STORE"] == "True"
     assert ranks[0]["OMP_NUM_THREADS"] == "1"
 
 

@@ -2,7 +2,9 @@
 
 import functools
 import json
+import random
 import signal
+import sys
 import threading
 from _thread import start_new_thread
 
@@ -10,6 +12,7 @@ import pytest
 
 from paceline.recording.ring import COMMUNICATION_MEASURED, Basis, Cell, RankPhase, RingReader, parse_records
 from paceline.worker.rank_recorder import RankRecorder
+from paceline.worker.signal_handlers import is_of_a_handler
 
 WAITS = "waits"
 
@@ -54,6 +57,17 @@ def preempt(number, frame):
     raise Preempted
 
 
+def preempt_once(number, frame):
+    """As in many scripts: the next signal shall end the process."""
+    signal.signal(number, signal.SIG_DFL)
+    raise Preempted
+
+
+def preempt_by_another(*given):
+    signal.signal(given[0], signal.SIG_IGN)
+    preempt(*given)
+
+
 class Handler:
     def __call__(self, number, frame):
         raise Preempted
@@ -61,14 +75,25 @@ class Handler:
     def handle(self, number, frame):
         raise Preempted
 
+    def handle_once(self, number, frame):
+        signal.signal(number, signal.default_int_handler)
+        raise Preempted
 
-@pytest.mark.parametrize("handler", [preempt, Handler(), Handler().handle, functools.partial(preempt)])
+
+HANDLERS = [
+    preempt, Handler(), Handler().handle, functools.partial(preempt),
+    preempt_once, preempt_by_another, Handler().handle_once, functools.partial(preempt_once),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
 def test_what_a_signal_handler_raises_inside_an_instrument_reaches_the_script(rank, handler):
     before = signal.signal(signal.SIGUSR1, handler)
     try:
         rank.ring.cells = Interrupted(rank.ring.cells)
         with pytest.raises(Preempted):
             rank.after_step(Optimizer(), (), {})
+        signal.signal(signal.SIGUSR1, handler)
         with pytest.raises(Preempted):
             rank.begin(RankPhase.COMMUNICATION, WAITS)
     finally:
@@ -223,3 +248,42 @@ def test_a_notice_of_before_is_written_once_this_process_is_a_rank(tmp_path, mon
     assert [line[2:] for line in told] == [["resume", "no state is kept"], ["gradients", "later"]]
     rank.forget()
     assert rank.unsaid == []
+
+
+def test_what_a_function_of_the_users_raises_is_of_no_handler():
+    """It was given a frame, as handlers are, but not that of its caller."""
+
+    def given(number, frame):
+        raise Preempted
+
+    try:
+        given(1, sys._getframe(1))
+    except Preempted as error:
+        assert not is_of_a_handler(error)
+
+
+def test_no_exception_of_a_handler_is_lost_in_a_storm_of_signals(rank):
+    raised = caught = 0
+
+    def handler(number, frame):
+        nonlocal raised
+        signal.signal(number, signal.SIG_DFL)
+        raised += 1
+        raise Preempted
+
+    optimizer, waits = Optimizer(), random.Random(7)
+    while raised < 5000:
+        before = raised
+        try:
+            signal.signal(signal.SIGALRM, handler)
+            signal.setitimer(signal.ITIMER_REAL, waits.uniform(0.00001, 0.0005))
+            # The exception comes where the signal did, so nobody gets to the next turn without it.
+            while raised == before:
+                rank.after_step(optimizer, (), {})
+                rank.end(rank.begin(RankPhase.COMMUNICATION, WAITS), WAITS)
+                rank.notice("topic", "text")
+                rank.lacks("data")
+        except Preempted:
+            caught += 1
+    assert caught == raised
+    assert rank.silent == set() and rank.failures == []

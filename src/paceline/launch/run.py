@@ -23,6 +23,7 @@ from paceline.launch.agent.job_processes import JobProcesses, guarded
 from paceline.launch.agent.output import LogTails, Pump
 from paceline.launch.agent.peer import PeerAgent
 from paceline.launch.agent.scratch import Scratch, make_scratch
+from paceline.launch.agent.store_holder import torch_directory
 from paceline.launch.agent.worker_spec import HostIdentity
 from paceline.launch.coordinator.coordinator import Coordinator
 from paceline.launch.disk import refused_by_disk
@@ -249,6 +250,7 @@ def _first_agent(
         local=local,
         token=config.token,
         hash_seed=_hash_seed(loaded),
+        agent_store=local.torch_directory is not None,
         token_source=config.token_source,
         token_file=config.token_file,
         report=reporter.event,
@@ -340,6 +342,7 @@ def _host_agent(
         pump=own.pump,
         processes=own.processes,
         uplink=uplink,
+        torch_directory=torch_directory(identity.python),
         gpu_count=config.gpu_count,
         ports=own.ports,
         loaded=None if own.begins.loaded is None else own.begins.loaded.states,

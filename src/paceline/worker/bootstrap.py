@@ -12,6 +12,7 @@ from typing import Any
 
 from ..recording import ring
 from . import (
+    agent_store,
     call_log,
     frameworks,
     gradients,
@@ -121,6 +122,7 @@ def _first(watching: Iterable[RankInstrument]) -> dict[str, Patch]:
     """Patches that belong to no instrument and run before those of the instruments."""
     return {
         "torch.distributed.distributed_c10d": partial(_distributed, watching),
+        "torch.distributed.rendezvous": agent_store.let_ranks_serve_their_own,
         "torch.nn.parallel.distributed": frameworks.let_smddp_models_stay_on_cpus,
         "accelerate.state": frameworks.let_smddp_train_without_gpus,
     }

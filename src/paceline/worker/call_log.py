@@ -14,6 +14,7 @@ import os
 import sys
 import weakref
 import zlib
+from functools import partial
 from sys import _getframe
 from time import time_ns
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 from ..recording.ring import CAPACITY, FIRST_RECORD_CELL, OPERATIONS, Cell, RecordKind, RingWriter
 from ..recording.string_table import AGAIN
 from .loops import Loops
+from .signal_handlers import let_through
 
 _CALL, _CURSOR = int(RecordKind.CALL), int(Cell.CURSOR)
 MOST_TEXT_BYTES = 2 * 1024 * 1024
@@ -258,7 +260,8 @@ class CallLog:
             self._by_name[name] = (number, itertools.count(1).__next__)
             self._write(ring, "group", name, _ranks_of(group), _backend_of(group), number=number)
         key, groups = id(group), self.groups
-        gone = weakref.ref(group, lambda _: groups.pop(key, None))
+        # A function in C: what a signal handler raised in a callback of Python would be lost.
+        gone = weakref.ref(group, partial(groups.pop, key))
         known = groups[key] = (*self._by_name[name], gone)
         return known
 
@@ -349,7 +352,8 @@ def _reduce_op_name(value: int) -> str:
 def _ranks_of(group: Any) -> list[int]:
     try:
         return list(sys.modules["torch.distributed"].get_process_group_ranks(group))
-    except Exception:
+    except Exception as error:
+        let_through(error)
         # torch.distributed does not know this group: its ranks stay unknown, and everything else works.
         return []
 
@@ -357,5 +361,6 @@ def _ranks_of(group: Any) -> list[int]:
 def _backend_of(group: Any) -> str:
     try:
         return str(sys.modules["torch.distributed"].get_backend(group))
-    except Exception:
+    except Exception as error:
+        let_through(error)
         return ""

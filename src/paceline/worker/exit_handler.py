@@ -15,6 +15,7 @@ import time
 from ..recording.ring import Cell, RankPhase
 from . import exit_code, gate
 from .rank_recorder import this_rank
+from .signal_handlers import let_through
 
 
 def watch() -> None:
@@ -50,8 +51,8 @@ def last_words() -> None:
         ring.cells[Cell.EXIT_NS] = time.time_ns()
         ring.cells[Cell.EXIT_STATE] = 1
         this_rank.phase(RankPhase.EXITING)
-    except Exception:
-        pass
+    except Exception as error:
+        let_through(error)
 
 
 def _main_thread_is_done() -> None:

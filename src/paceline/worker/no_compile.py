@@ -7,6 +7,8 @@ frames upwards from where it is raised, and the replacements are not counted.
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
+from .signal_handlers import let_through
+
 F = TypeVar("F")
 # `warnings` takes a file for part of the import system if its name contains both words.
 _NO_FRAME = "/importlib._bootstrap"
@@ -47,8 +49,8 @@ def _skipped(function: Any) -> Any:
         for constant in function.__code__.co_consts:
             if isinstance(constant, CodeType):
                 _skip_code(constant)
-    except Exception:
-        pass
+    except Exception as error:
+        let_through(error)
     return function
 
 

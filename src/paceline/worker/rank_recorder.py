@@ -28,7 +28,7 @@ from ..recording.ring import (
 )
 from .call_log import CallLog
 from .registry import Registry
-from .signal_handlers import is_of_a_handler
+from .signal_handlers import let_through
 
 # A shorter wait only counts in the totals. This limits the cost of a step with hundreds of collectives.
 RECORDED_WAIT_NS = 200_000
@@ -289,15 +289,17 @@ class RankRecorder:
 
         Raises:  `error` itself, if a signal arrived while the instrument was at work and the user's handler raised it
         """
-        if is_of_a_handler(error):
-            raise error
+        let_through(error)
         if name not in self.silent:
             self.silent.add(name)
             self.registry.remove(name)
             self.note_failure(error, name.upper())
 
     def notice(self, topic: str, text: str) -> None:
-        """Write a notice for the user, on the run's terminal and in its recording: now, or once this process is a rank. Never raises."""
+        """Write a notice for the user, on the run's terminal and in its recording: now, or once this process is a rank.
+
+        Raises:  as `note_failure`
+        """
         try:
             if self.ring is None:
                 self.unsaid.append((topic, text))
@@ -312,6 +314,11 @@ class RankRecorder:
         self.publish_state()
 
     def note_failure(self, error: BaseException, where: str = "patch") -> None:
+        """Note an error that was caught.
+
+        Raises:  `error` itself, if a signal arrived meanwhile and the user's handler raised it
+        """
+        let_through(error)
         self.failures.append(f"{where}: {type(error).__name__}: {error}")
         self.publish_state()
 
@@ -332,9 +339,9 @@ class RankRecorder:
             ring.cells[Cell.TURNED_OFF] = _mask(self.off)
             ring.cells[Cell.COMMUNICATION_BASIS] = self.basis
             ring.text("failure", "; ".join(self.failures))
-        except Exception:
+        except Exception as error:
             # If the ring cannot be written, the failure cannot be written into it either.
-            pass
+            let_through(error)
 
     def _times_all_waits(self) -> bool:
         unseen = {"waits"} & (self.missing | self.silent | self.off)

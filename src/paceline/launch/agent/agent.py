@@ -8,6 +8,7 @@ import dataclasses
 import signal
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -41,6 +42,7 @@ from paceline.launch.agent.saver_process import COPIED_PAUSE_SECONDS, PAUSE_SECO
 from paceline.launch.agent.scratch import Scratch, still_there
 from paceline.launch.agent.state_holder import StateHolder
 from paceline.launch.agent.state_saver import StateSaver
+from paceline.launch.agent.store_holder import NOT_HELD, StoreHolder, start_store_holder
 from paceline.launch.agent.telemetry import HostMonitor, Watched, last_words
 from paceline.launch.agent.worker_spec import HostIdentity, worker_specs
 from paceline.launch.agent.workers import WorkerEnd, Workers, WorkerSpec
@@ -105,6 +107,8 @@ class HostAgent:
     """Every process of the job on this host."""
     uplink: Callable[[Message], None]
     """Sends a message of this host to the coordinator."""
+    torch_directory: str | None = None
+    """The directory in which the ranks' Python has torch; None: it has none."""
     gpu_count: int | None = None
     """Number of GPUs of this host; None: not known."""
     tails: LogTails | None = None
@@ -140,6 +144,7 @@ class HostAgent:
     # The state of the ranks is kept: their end is reported before it is judged.
     _at_once: bool = False
     _fork_server: ForkServer | None = None
+    _store_holder: StoreHolder | None = None
     # Why the next attempt cannot be forked, as far as this is known before the fork server was asked.
     _not_forked: str = "its ranks had not made their first step"
     _attempt: int = 0
@@ -408,6 +413,10 @@ class HostAgent:
         """Write the contract's success or failure file and the last telemetry."""
         self.data.close()
         self._end_fork_server()
+        if self._store_holder is not None:
+            self._store_holder.close()
+            self.processes.lasting.discard(self._store_holder.pid)
+            self._store_holder = None
         if self._late:
             await asyncio.wait(self._late, timeout=LATE_SECONDS)
         await self._end_saver(well=exit_code == 0)
@@ -504,6 +513,8 @@ class HostAgent:
     def _start(self, specs: Sequence[WorkerSpec], message: StartAttemptMessage) -> None:
         assert self.workers is not None
         self.ports.release()
+        if message.agent_store and self._first_rank == 0:
+            self._hold_store(message.store_port)
         self._start_parameter_server(specs[0], message)
         try:
             self.workers.start(specs)
@@ -546,6 +557,28 @@ class HostAgent:
             self._saver_asked, self._hash_seed = True, message.hash_seed
             self._spawn(self._keep_saver(self._states))
         self._spawn(self.data.watch())
+
+    def _hold_store(self, port: int) -> None:
+        assert self.torch_directory is not None
+        (self.scratch.sockets / NOT_HELD).unlink(missing_ok=True)
+        if self._store_holder is None:
+            environment = {**self.identity.environ, "PACELINE_MARK": self.identity.mark}
+            try:
+                self._store_holder = start_store_holder(
+                    self.identity.python, self.torch_directory, environment, self._store_failed
+                )
+            except OSError as error:
+                self._store_failed(str(error))
+                return
+            self.processes.lasting.add(self._store_holder.pid)
+        self._store_holder.hold(port)
+
+    def _store_failed(self, reason: str) -> None:
+        self.event(
+            "notice", text=f"rank 0 serves the store of the ranks; it cannot be held on {self.identity.name}: {reason}"
+        )
+        with suppress(OSError):
+            (self.scratch.sockets / NOT_HELD).touch()
 
     def _start_parameter_server(self, spec: WorkerSpec, message: StartAttemptMessage) -> None:
         """Start this host's parameter server, if the job has any. Where the user has set TF_CONFIG, ranks are servers."""

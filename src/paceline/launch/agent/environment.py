@@ -33,9 +33,11 @@ class AttemptEnvironment:
     world_size: int
     """Number of ranks of the attempt, over all hosts."""
     master_addr: str
-    """The address at which this host reaches the store of rank 0."""
+    """The address at which this host reaches the ranks' store."""
     store_port: int
     """The port of that store."""
+    agent_store: bool = False
+    """A process of the first host's agent holds the store; False: rank 0 does."""
     mark: str
     """The value of PACELINE_MARK in every process of the job on this host."""
     ring_dir: Path
@@ -90,8 +92,9 @@ def rank_environment(shared: AttemptEnvironment, local_rank: int, inherited: Map
             "TORCHELASTIC_RESTART_COUNT": str(shared.attempt),
             "TORCHELASTIC_MAX_RESTARTS": str(shared.max_restarts),
             "TORCHELASTIC_RUN_ID": shared.rendezvous_id,
-            # Rank 0 of this attempt serves the store: "True" would make every rank a client of an agent's store.
-            "TORCHELASTIC_USE_AGENT_STORE": "False",
+            # "True" makes every rank a client of the store; else rank 0 serves it.
+            "TORCHELASTIC_USE_AGENT_STORE": str(shared.agent_store),
+            "PACELINE_STORE_PORT": str(shared.store_port),
             "TORCHELASTIC_ERROR_FILE": str(shared.error_dir / f"torchelastic_{rank}.json"),
             "PACELINE_RUN_ID": shared.run_id,
             "PACELINE_ATTEMPT": str(shared.attempt),

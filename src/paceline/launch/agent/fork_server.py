@@ -23,7 +23,8 @@ STATE_VARIABLE = "PACELINE_STATE_FD"
 """The variable with which a rank finds the descriptor of its state buffer."""
 # Variables that say which rank a process is. The fork server is none, and what is imported there must not take it for one.
 OF_A_RANK = (
-    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "PACELINE_ATTEMPT",
+    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "MASTER_ADDR", "MASTER_PORT", "PACELINE_STORE_PORT", "TORCHELASTIC_ERROR_FILE",
+    "PACELINE_ATTEMPT",
     STATE_VARIABLE,
 )  # fmt: skip
 _MOST_BYTES = 4096

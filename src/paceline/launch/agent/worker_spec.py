@@ -189,6 +189,7 @@ def _shared(
         world_size=sum(placed.ranks for placed in message.placements),
         master_addr=message.master_addr,
         store_port=message.store_port,
+        agent_store=message.agent_store,
         mark=identity.mark,
         ring_dir=scratch.rings,
         socket_dir=scratch.sockets,

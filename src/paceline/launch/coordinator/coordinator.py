@@ -75,8 +75,13 @@ MOST_ATTEMPTS = 100_000
 LATENESS_BYTES, TIMING_BYTES = 256, 4096
 
 
-def form_message(job: Job, form: StartAttempt, address: str, hash_seed: int | None = None) -> StartAttemptMessage:
-    """The message that starts the attempt on every host. `address` is the first host's address, where rank 0 serves the store."""
+def form_message(
+    job: Job, form: StartAttempt, address: str, hash_seed: int | None = None, *, agent_store: bool = False
+) -> StartAttemptMessage:
+    """The message that starts the attempt on every host. `address` is the first host's address, where the store is.
+
+    `agent_store`: this host can hold it. A rank alone serves its own, which nobody else needs.
+    """
     return StartAttemptMessage(
         attempt=form.attempt,
         placements=form.placements,
@@ -88,6 +93,7 @@ def form_message(job: Job, form: StartAttempt, address: str, hash_seed: int | No
         resume_step=form.resume_step,
         keeps_state=form.keeps_state,
         hash_seed=hash_seed,
+        agent_store=agent_store and form.world_size > 1,
     )
 
 
@@ -187,6 +193,8 @@ class Coordinator:
     """The state of the job for `step` of `launch/job/state.py`."""
     hash_seed: int | None = None
     """PYTHONHASHSEED of the ranks of a job that goes on from a saved state; None: the job draws one if it needs one."""
+    agent_store: bool = False
+    """A process on this host can hold the store of the ranks."""
     token_source: str = ""
     """Where the token comes from, for people."""
     token_file: Path | None = None
@@ -402,7 +410,7 @@ class Coordinator:
         await self.detective.conclude(case, resumed=resumed)
 
     def _form(self, form: job_state.StartAttempt) -> None:
-        message = form_message(self.job, form, self.address, self._hash_seed)
+        message = form_message(self.job, form, self.address, self._hash_seed, agent_store=self.agent_store)
         self.record("attempt_started", **formed_fields(form, message))
         self._status(Status.IN_PROGRESS, SecondaryStatus.DOWNLOADING if message.together else SecondaryStatus.TRAINING)
         self._placed = {placement.host: placement for placement in form.placements}

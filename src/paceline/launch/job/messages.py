@@ -16,7 +16,7 @@ from paceline.facts import RankExit, SecondaryStatus, Status
 from paceline.launch.job.state import Placement
 
 # The number goes up when agents of the previous version would not understand the messages.
-VERSION = 7
+VERSION = 8
 
 NAME = r"\A(?!\.+\Z)[\w.:%-]{1,253}\Z"
 """Pattern of the name of a host or a run. The name becomes part of a path on other hosts."""
@@ -145,6 +145,8 @@ class StartAttemptMessage(msgspec.Struct, tag="form", kw_only=True, frozen=True)
     """The kept step from which the ranks go on; None: they begin at the start of the script."""
     keeps_state: bool = True
     """The ranks keep their state if the job does; False: an attempt could not put its state back, and no further one keeps any."""
+    agent_store: bool = False
+    """The first host's agent lets a process hold the store, and all ranks are its clients; False: rank 0 serves it."""
     hash_seed: HashSeed | None = None
     """PYTHONHASHSEED of the ranks of a job that resumes, so that sets have one order in every attempt; None: the ranks have none."""
 

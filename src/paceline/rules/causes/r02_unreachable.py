@@ -13,8 +13,8 @@ TITLE = "nothing answers at the address of the rendezvous"
 PAGE = """\
 Nothing answers at the address of the rendezvous
 
-What it means: Ranks meet at MASTER_ADDR:MASTER_PORT, where rank 0 listens. This rank could not connect there. Either
-  the connection was refused (the host exists, but no process listens on that port), it timed out (a firewall or a
+What it means: Ranks meet at MASTER_ADDR:MASTER_PORT, where the ranks' store is, on the first host. This rank could not
+  connect there. Either the connection was refused (the host exists, but no process listens on that port), it timed out (a firewall or a
   security group drops it), or there is no route.
 Why it matters: torch tries again for half an hour before it reports "client socket has timed out".
 Deciding evidence: Rank 0 listens at another address than the one this rank connects to; or a test connection from

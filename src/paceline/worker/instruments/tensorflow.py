@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary, ref
 from ...recording.ring import Basis
 from ..counted_steps import CountedSteps
 from ..instrument import Patch
+from ..signal_handlers import let_through
 
 # Module -> the class and the method with which an optimizer of this module applies gradients.
 _OPTIMIZERS = {
@@ -178,5 +179,6 @@ def _iterations(optimizer: Any) -> int | None:
         # Outside of the graph that is being traced.
         with tensorflow.init_scope():
             return int(optimizer.iterations.numpy())
-    except Exception:
+    except Exception as error:
+        let_through(error)
         return None

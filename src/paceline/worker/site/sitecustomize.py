@@ -98,6 +98,8 @@ class AfterImport:
         try:
             function(*arguments)
         except Exception as error:
+            if _is_of_a_handler(error):
+                raise
             self.report(error)
 
     def report(self, error):
@@ -134,6 +136,14 @@ class Shim:
             _finder.report(error)
             return None
         return library.find(name)
+
+
+def _is_of_a_handler(error):
+    """Whether a signal handler of the script's raised it, while this file was at work."""
+    try:
+        return _worker("signal_handlers").is_of_a_handler(error)
+    except Exception:
+        return False
 
 
 def _excepthook(type, value, traceback):
