@@ -8,6 +8,7 @@ import dataclasses
 import signal
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -66,6 +67,7 @@ from paceline.launch.job.messages import (
 from paceline.launch.job.outcome import MISMATCH_CODE
 from paceline.launch.ports import ReservedPorts
 from paceline.probes.cgroup import OomCounters, control_group, oom_counters
+from paceline.probes.nccl_ras import RasPort, configured_in_a_file
 from paceline.probes.ports import Bind, holder_of, try_bind
 from paceline.probes.sigkill_source import killed_for_memory
 from paceline.recording.layout import RunDirectory
@@ -120,6 +122,8 @@ class HostAgent:
     """Ports for servers of the ranks."""
     loaded: StateHolder | None = None
     """State buffers with the saved state from which the job goes on; None: the first attempt makes its own."""
+    # The port of NCCL's RAS service of this host's ranks; None: there is no GPU, or no port is free.
+    _ras: RasPort | None = None
     _states: StateHolder | None = None
     _states_asked: bool = False
     _saver: StateSaver | None = None
@@ -159,6 +163,9 @@ class HostAgent:
     def __post_init__(self) -> None:
         self._idle.set()
         self._states, self._states_asked = self.loaded, self.loaded is not None
+        if self.gpu_count and not configured_in_a_file(self.identity.environ):
+            with suppress(OSError):
+                self._ras = RasPort()
         base = base_directory(
             self.job.contract,
             below=self.directory.host(self.identity.name) / "ml",
@@ -240,6 +247,7 @@ class HostAgent:
             cpus_by_local_rank=self.cpus_by_local_rank,
             state=state,
             resumed=None if self._states is None else self._states.resumed,
+            ras_address=self._ras.address if self._ras is not None else None,
         )
         self.workers = Workers(
             processes=self.processes,
