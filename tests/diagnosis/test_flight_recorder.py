@@ -78,6 +78,25 @@ def test_nccl_counts_its_collectives_alone_and_its_entries_tell_more_than_its_co
     assert (pending.enqueued, pending.completed, pending.operation, pending.numel) == (9, 8, "all_reduce", 20)
 
 
+def test_a_batch_of_sends_is_over_when_its_own_entry_is():
+    """As torch 2.13 answers after a healthy batch_isend_irecv: the sends stay "scheduled" for ever."""
+    ranks = {"0": {"desc": "default_pg", "name": "0", "ranks": "[4, 5, 6]"}}
+
+    def batch(number, *, over):
+        of_batch = {"collective_seq_id": 7, "p2p_seq_id": number, "pg_id": 0, "retired": False}
+        return (
+            entry(7, "nccl:send 0->1", **{**of_batch, "is_p2p": True, "op_id": 2 * number}),
+            entry(7, "nccl:recv 0<-2", **{**of_batch, "is_p2p": True, "op_id": 2 * number + 1}),
+            entry(7, "nccl:coalesced", **{**of_batch, "op_id": 2 * number + 1, "retired": over}),
+        )
+
+    (first,) = parse_trace(answer(*batch(1, over=True), pg_config=ranks), "nccl").groups
+    assert first.is_over
+    (second,) = parse_trace(answer(*batch(1, over=True), *batch(2, over=False), pg_config=ranks), "nccl").groups
+    assert second.messages == ((4, 5), (6, 4)) and not second.is_over
+    assert (second.enqueued, second.completed) == (7, 7)
+
+
 def test_of_two_groups_of_one_name_the_newer_is_meant():
     counters = {"last_completed_collective": "1", "last_enqueued_collective": "1"}
     trace = parse_trace(answer(entry(5), entry(1, number=2), status={"0": counters, "2": counters}))

@@ -238,6 +238,40 @@ def floods(one, connection):
         return
 
 
+def test_a_port_is_held_for_the_ranks_and_takes_no_connection_from_them():
+    def as_nccl(port, *options):
+        listening = socket.socket()
+        for option in options:
+            listening.setsockopt(socket.SOL_SOCKET, option, 1)
+        try:
+            listening.bind(("127.0.0.1", port))
+            listening.listen()
+        except OSError:
+            listening.close()
+            raise
+        return listening
+
+    held = nccl_ras.RasPort()
+    port = int(held.address.rpartition(":")[2])
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", port), 1.0)
+    with pytest.raises(OSError):
+        as_nccl(port, socket.SO_REUSEADDR)
+    with as_nccl(port, socket.SO_REUSEADDR, socket.SO_REUSEPORT) as one:
+        for _ in range(8):
+            with socket.create_connection(("127.0.0.1", port), 10.0):
+                one.accept()[0].close()
+    held.release()
+
+
+@pytest.mark.parametrize(("said", "configured"), [("NCCL_RAS_ADDR=localhost:7\n", True), ("NCCL_DEBUG=INFO\n", False)])
+def test_a_configuration_file_of_nccl_is_not_overruled(tmp_path, said, configured):
+    (tmp_path / ".nccl.conf").write_text(said)
+    assert nccl_ras.configured_in_a_file({"HOME": str(tmp_path)}) is configured
+    assert nccl_ras.configured_in_a_file({"NCCL_CONF_FILE": str(tmp_path / ".nccl.conf")}) is configured
+    assert not nccl_ras.configured_in_a_file({})
+
+
 def test_one_question_is_asked_and_nothing_is_changed():
     with service(answers(json.dumps(DOCUMENT))) as one:
         answer = read(one.address, 10.0)

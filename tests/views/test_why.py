@@ -213,6 +213,11 @@ def test_colour_marks_the_head_alone():
         (replace(STILL, waiting=()), "rank 1 makes no progress in all_reduce 37, for 1.0 s"),
         (replace(STILL, late=()), "no rank makes progress in all_reduce 37, and none is behind the others, for 1.0 s"),
         (
+            replace(STILL, late=(), together=True, recorder="nccl"),
+            "no rank makes progress in all_reduce 37, and none is behind the others, for 1.0 s",
+        ),
+        (replace(STILL, late=(), recorder="nccl"), "no rank makes progress in all_reduce 37, for 1.0 s"),
+        (
             replace(STILL, operation=None, since_step=12, waiting=(0,)),
             "rank 0 waits for rank 1 after step 12, for 1.0 s",
         ),

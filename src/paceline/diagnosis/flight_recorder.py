@@ -206,12 +206,13 @@ def _of_group(
     numbered = [index for entry in entries if (index := _number(entry, "collective_seq_id")) is not None]
     issued = _number(status, "last_enqueued_collective")
     over = _number(status, "last_completed_collective")
-    # The oldest number with a call that is not over. A batch has an entry for itself, and ends later than its calls seem to.
-    pending = [entry for entry in calls if not _is_over(entry)]
+    # A batch has an entry for itself, which alone says when it is over: its sends never say it, and its collectives too early.
+    pending = _not_over(calls, "collective_seq_id")
+    on_the_way = [entry for entry in _not_over(sends, "p2p_seq_id") if not _is_batch(entry)]
     oldest = min(
         (index for entry in pending if (index := _number(entry, "collective_seq_id")) is not None), default=None
     )
-    messages = [message for entry in sends if not _is_over(entry) and (message := _message(entry, ranks)) is not None]
+    messages = [_message(entry, ranks) for entry in on_the_way]
     counted_alone = recorder == _NCCL
     if numbered:
         enqueued = max(numbered)
@@ -225,7 +226,6 @@ def _of_group(
     at = [entry for entry in calls if oldest is not None and _number(entry, "collective_seq_id") == oldest]
     shown = next((entry for entry in at if not _is_batch(entry)), at[0] if at else {})
     shape = _shape(shown)
-    unnamed = any(not _is_over(entry) and not _is_batch(entry) and _message(entry, ranks) is None for entry in sends)
     behind = (
         not counted_alone
         and not pending
@@ -245,8 +245,8 @@ def _of_group(
         started=_is_started(at, entries, status),
         operations=None if counted_alone or issued is None else issued + 1,
         open_operation=None if counted_alone or (first := _number(shown, "op_id")) is None else first + 1,
-        messages=tuple(dict.fromkeys(messages)),
-        unshown=unnamed or behind,
+        messages=tuple(dict.fromkeys(message for message in messages if message is not None)),
+        unshown=None in messages or behind,
         open_since_ns=min((ns for entry in at if (ns := _number(entry, "time_created_ns"))), default=None),
     )
 
@@ -263,6 +263,11 @@ def _is_started(
 
 def _is_over(entry: Mapping[str, Any]) -> bool:
     return entry.get("retired") is True or entry.get("state") == "completed"
+
+
+def _not_over(entries: Sequence[Mapping[str, Any]], numbered_by: str) -> list[Mapping[str, Any]]:
+    over = {_number(entry, numbered_by) for entry in entries if _is_batch(entry) and _is_over(entry)}
+    return [entry for entry in entries if not _is_over(entry) and _number(entry, numbered_by) not in over]
 
 
 def _is_batch(entry: Mapping[str, Any]) -> bool:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 DEFAULT_ADDRESS = "localhost:28028"
@@ -100,6 +101,35 @@ class RasAnswer:
     """How often NCCL's threads gave up waiting for each other while they collected."""
     reason: str = ""
     """Why there is no answer; empty: there is one."""
+
+
+class RasPort:
+    """A port for the RAS service of all ranks of a host, held from now on for processes of this user alone.
+
+    Each rank binds it as NCCL does, with SO_REUSEPORT. A socket that does not listen gets no connection, so the ranks get them all.
+    """
+
+    def __init__(self) -> None:
+        self._held = socket.socket()
+        # Without SO_REUSEADDR: with it, everybody could bind what does not listen.
+        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._held.bind(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._held.getsockname()[1]}"
+
+    def release(self) -> None:
+        """Anybody may have the port."""
+        self._held.close()
+
+
+def configured_in_a_file(environ: Mapping[str, str]) -> bool:
+    """Whether a configuration file of NCCL says something about the service: a variable would overrule it."""
+    home = environ.get("HOME")
+    own = environ.get("NCCL_CONF_FILE") or (f"{home}/.nccl.conf" if home else "")
+    for name in ("/etc/nccl.conf", own):
+        with suppress(OSError):
+            if name and "NCCL_RAS_" in Path(name).read_text(errors="replace"):
+                return True
+    return False
 
 
 def parse_answer(said: str) -> RasAnswer:

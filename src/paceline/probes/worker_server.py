@@ -33,6 +33,8 @@ _MARK_OF_SEVERAL = "fr_dump_file"
 _ASKED_BY_NAME = {"nccl": NCCL2, NCCL2: NCCL2, "nccl-lazy": "nccl-lazy", "xccl": "xccl", "ucc": "ucc"}
 # An answer takes milliseconds. Without one for this long, and with an answer to the counters, the device is what is waited for.
 _SILENT_SECONDS = 3.0
+# On a loaded machine, and with a full recorder. No other question waits for this one.
+_ENTRIES_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class RecorderAnswers:
     driver_answers: bool | None = None
     """Whether the CUDA driver answers NCCL's recorder for this process; False: for three seconds it has not, while what needs no driver
     was answered; None: not known, or NCCL's recorder is empty."""
+    are_whole: bool = True
+    """False: NCCL's recorder has entries, and has not given them out."""
 
 
 class GateClosed(Exception):
@@ -157,17 +161,18 @@ def traces(
     if _MARK_OF_SEVERAL in names:
         found += [(name, asked(f"{_OF_GLOO}?backend={name}")) for name in _own_names(backends)]
     counters = asked(_COUNTERS_OF_NCCL) if _OF_NCCL in names else None
-    driver_answers = None
+    driver_answers, are_whole = None, True
     if counters is not None and not _is_empty(counters):
-        entries = questions.ask(socket_path, _OF_NCCL, timeout_seconds)
+        entries = questions.ask(socket_path, _OF_NCCL, max(timeout_seconds, _ENTRIES_SECONDS))
         silent = entries is None and questions.open_seconds(socket_path, _OF_NCCL) >= _SILENT_SECONDS
         driver_answers = True if entries is not None else False if silent else None
-        # Without its entries the recorder shows less, not something else.
-        found.append((NCCL, entries or counters))
+        # The counters alone are no count: they are those of sends if a send came last.
+        are_whole = entries is not None
+        found.append((NCCL, entries))
     elif counters is None and _OF_NCCL_ALONE in names and not any(answer for _, answer in found):
         found.append((NCCL, asked(_PICKLE_OF_NCCL)))
     answers = tuple((name, answer) for name, answer in found if answer is not None)
-    return RecorderAnswers(answers, driver_answers) if answers or counters is not None else None
+    return RecorderAnswers(answers, driver_answers, are_whole) if answers or counters is not None else None
 
 
 def _own_names(backends: Collection[str]) -> list[str]:

@@ -220,11 +220,9 @@ def _waiting(still: Stall) -> str:
     elif still.since_step is not None:
         where = f" after step {count(still.since_step)}"
     if not still.late:
-        return (
-            f"no rank makes progress{where}, and none is behind the others"
-            if still.waiting
-            else f"no rank makes progress{where}"
-        )
+        # Not of devices whose ranks could not all be compared.
+        is_known = still.waiting and (still.together or still.recorder in ("", "gloo"))
+        return f"no rank makes progress{where}" + (", and none is behind the others" if is_known else "")
     late = named_ranks(still.late)
     if not still.waiting:
         return f"{late} makes no progress{where}" if len(still.late) == 1 else f"{late} make no progress{where}"

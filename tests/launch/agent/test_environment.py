@@ -56,6 +56,21 @@ def test_a_script_that_is_traced_finds_the_variables_of_a_rank(monkeypatch):
     assert os.environ["WORLD_SIZE"] == os.environ["ROLE_WORLD_SIZE"] == "4"
 
 
+@pytest.mark.parametrize(
+    ("own", "address"),
+    [
+        ({}, "127.0.0.1:31000"),
+        ({"NCCL_RAS_ADDR": "localhost:5"}, "localhost:5"),
+        ({"NCCL_RAS_ENABLE": "0"}, None),
+        ({"NCCL_RAS_ENABLE": "1"}, "127.0.0.1:31000"),
+    ],
+)
+def test_what_the_user_says_about_nccls_ras_service_is_kept(own, address):
+    environment = rank_environment(shared(ras_address="127.0.0.1:31000"), 0, own)
+    assert environment.get("NCCL_RAS_ADDR") == address
+    assert rank_environment(shared(), 0, own).get("NCCL_RAS_ADDR") == own.get("NCCL_RAS_ADDR")
+
+
 def test_what_the_shell_says_about_ranks_is_overruled():
     environment = rank_environment(shared(), 0, {"RANK": "77", "WORLD_SIZE": "2", "MASTER_PORT": "1"})
     assert (environment["RANK"], environment["WORLD_SIZE"], environment["MASTER_PORT"]) == ("4", "8", "20001")

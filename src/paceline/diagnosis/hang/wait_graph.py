@@ -169,7 +169,7 @@ def who_waits(
     halted = frozenset(rank for rank, pulse in live.items() if is_halted(pulse))
     pending = frozenset(rank for rank in waiting if is_pending(live[rank]))
     if any(c.recorder != HOST_RECORDER for pulse in live.values() for c in pulse.groups or ()):
-        on_device = _by_chains(live, waiting, standing, everybody, frozenset(gone), excused, dumb)
+        on_device = _by_chains(live, waiting, standing, everybody, frozenset(gone), dumb)
         if on_device is not None:
             return on_device
     first: Waits | None = None
@@ -200,7 +200,6 @@ def _by_chains(
     standing: Collection[int],
     everybody: frozenset[int],
     gone: frozenset[int],
-    excused: frozenset[int],
     dumb: frozenset[int],
 ) -> Waits | None:
     """With the recorder of a device: the ends of the chains over all groups of all recorders; None if they show nothing.
@@ -233,8 +232,12 @@ def _by_chains(
             behind=tuple(sorted({delay.rank for delay in delays if delay.how in (Delay.BEHIND, Delay.QUEUED)})),
         )
     unheard = frozenset(chains.unheard)
-    if late := unheard & dumb or unheard & gone or unheard - excused:
-        return Waits(tuple(sorted(inside - late)), tuple(sorted(late)), FLIGHT_RECORDER)
+    silent = frozenset(rank for rank in unheard & live.keys() if live[rank].driver_answers is False)
+    if late := unheard & dumb or unheard & gone or silent:
+        return Waits(tuple(sorted(inside - late)), tuple(sorted(late)), FLIGHT_RECORDER, recorder=ON_DEVICE)
+    if unheard:
+        # They answer nothing for the moment. Where they are cannot be told from their stacks either: all wait for devices.
+        return Waits(tuple(sorted(inside)), (), FLIGHT_RECORDER, recorder=ON_DEVICE)
     whole = [one for one in chains.together if isinstance(one.group, _Place)]
     if not whole:
         # What a rank waits in is over elsewhere, and nobody waits for it: which ranks stand still is known, and not why.

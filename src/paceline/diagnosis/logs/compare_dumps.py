@@ -137,29 +137,26 @@ def _first_open(
 def _standings(seen: _Seen, cut: frozenset[int], first: Collection[tuple[Place, int]]) -> dict[int, Standing]:
     """How far each rank is, where its dump shows it."""
     found = {}
+    uncountable, from_zero = _may_count_others(seen), seen.group[0] == _COUNTS_FROM_ZERO
     for rank, group in seen.at.items():
         if group.calls and rank not in cut:
             is_first = (seen.group, rank) in first
             found[rank] = Standing(max(group.calls), group.open, first=is_first or group.open is None)
-        elif (counted := _as_collectives(group, seen)) is not None:
-            # A dump that is cut off lacks the newest entries. The counters have them.
-            issued, over = max(counted[0], *group.calls, 0), counted[1]
+        elif group.counters is not None and not uncountable:
+            # A dump that is cut off lacks the newest entries. The counters have them. -1 is torch's word for "none yet".
+            issued, over = (max(0, count + from_zero) for count in group.counters)
+            issued = max(issued, *group.calls, 0)
             waits_in = group.open or (over + 1 if rank in cut and issued > over else None)
             found[rank] = Standing(issued, waits_in)
     return found
 
 
-def _as_collectives(group: DumpedGroup, seen: _Seen) -> tuple[int, int] | None:
-    """The recorder's counters as numbers of collectives; None: they may count other things too."""
-    if group.counters is None or any(one.messages for one in seen.at.values()):
-        return None
-    from_zero = seen.group[0] == _COUNTS_FROM_ZERO
+def _may_count_others(seen: _Seen) -> bool:
+    """Whether the recorder's counters of this group may count more than its collectives."""
     ahead = {difference for one in seen.at.values() for difference in one.operations_ahead}
-    if ahead - {-1 if from_zero else 0}:
-        return None
-    # -1 is torch's word for "none yet"; counted from 0, that is none too.
-    issued, over = (max(0, count + from_zero) for count in group.counters)
-    return issued, over
+    return bool(ahead - {-1 if seen.group[0] == _COUNTS_FROM_ZERO else 0}) or any(
+        one.messages for one in seen.at.values()
+    )
 
 
 def _messages(
@@ -172,10 +169,11 @@ def _messages(
     """
     sides: dict[Message, dict[int, list[DumpedMessage]]] = {}
     for group in seen:
+        members = group.ranks
         for rank, at in group.at.items():
             for message in at.messages:
-                if max(message.sender, message.receiver) < len(group.ranks):
-                    pair = (group.group, group.ranks[message.sender], group.ranks[message.receiver])
+                if max(message.sender, message.receiver) < len(members):
+                    pair = (group.group, members[message.sender], members[message.receiver])
                     if rank in pair[1:] and pair[1] != pair[2]:
                         sides.setdefault(pair, {}).setdefault(rank, []).append(message)
     found: dict[Message, dict[int, tuple[Standing, int]]] = {}

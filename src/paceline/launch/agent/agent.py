@@ -69,6 +69,7 @@ from paceline.launch.job.outcome import MISMATCH_CODE
 from paceline.launch.ports import ReservedPorts
 from paceline.prctl import is_subreaper
 from paceline.probes.cgroup import OomCounters, control_group, oom_counters
+from paceline.probes.nccl_ras import RasPort, configured_in_a_file
 from paceline.probes.ports import Bind, holder_of, try_bind
 from paceline.probes.sigkill_source import killed_for_memory
 from paceline.recording.layout import RunDirectory
@@ -127,6 +128,8 @@ class HostAgent:
     """Ports for servers of the ranks."""
     loaded: StateHolder | None = None
     """State buffers with the saved state from which the job goes on; None: the first attempt makes its own."""
+    # The port of NCCL's RAS service of this host's ranks; None: there is no GPU, or no port is free.
+    _ras: RasPort | None = None
     _states: StateHolder | None = None
     _states_asked: bool = False
     _saver: StateSaver | None = None
@@ -168,6 +171,9 @@ class HostAgent:
     def __post_init__(self) -> None:
         self._idle.set()
         self._states, self._states_asked = self.loaded, self.loaded is not None
+        if self.gpu_count and not configured_in_a_file(self.identity.environ):
+            with suppress(OSError):
+                self._ras = RasPort()
         base = base_directory(
             self.job.contract,
             below=self.directory.host(self.identity.name) / "ml",
@@ -251,6 +257,7 @@ class HostAgent:
             prepared,
             cpus_by_local_rank=self.cpus_by_local_rank,
             state=state,
+            ras_address=self._ras.address if self._ras is not None else None,
         )
         self.workers = Workers(
             processes=self.processes,

@@ -58,6 +58,8 @@ class AttemptEnvironment:
     """`auto` may choose a strategy that is not exact."""
     hash_seed: int | None = None
     """PYTHONHASHSEED of every rank, if the user has set none; None: ranks have none."""
+    ras_address: str | None = None
+    """Where NCCL's RAS service of this host's ranks listens, if the user has set nothing about it; None: at its own port."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Further variables of every rank."""
 
@@ -65,7 +67,7 @@ class AttemptEnvironment:
 def rank_environment(shared: AttemptEnvironment, local_rank: int, inherited: Mapping[str, str]) -> dict[str, str]:
     """All environment variables of the worker process with this local rank.
 
-    The user's value wins if a variable is a tuning choice (OMP_NUM_THREADS).
+    The user's value wins if a variable is a tuning choice (OMP_NUM_THREADS, NCCL_RAS_ADDR).
     Our value wins if a variable says which rank the process is.
 
     Holds:   RANK == first_rank + local_rank; WORLD_SIZE is the same on every rank of an attempt
@@ -122,6 +124,9 @@ def rank_environment(shared: AttemptEnvironment, local_rank: int, inherited: Map
         environment.setdefault("PYTHONHASHSEED", str(shared.hash_seed))
     if placement.ranks > 1:
         environment.setdefault("OMP_NUM_THREADS", "1")
+    # Jobs of one user on a host share NCCL's own port, and the answer may be another job's.
+    if shared.ras_address is not None and environment.get("NCCL_RAS_ENABLE") != "0":
+        environment.setdefault("NCCL_RAS_ADDR", shared.ras_address)
     _say_strategy(environment, shared)
     if shared.addresses:
         environment["PACELINE_ADDRESSES"] = json.dumps(dict(shared.addresses), sort_keys=True)

@@ -194,6 +194,9 @@ class HeartbeatSampler:
             seen = self._seen[rank]
             seen.asked_ns = now_ns
             seen.driver_answers = driver_answers
+            if answer is None and driver_answers is False:
+                # What it answered before it fell silent still holds: its ring has not changed.
+                continue
             ours = _as_recorded(groups_of.get(rank, ()))
             groups = tuple(g for g in answer.groups if g.name not in ours) if answer is not None else None
             if groups and seen.groups is not None and groups != seen.groups:
@@ -241,7 +244,9 @@ class HeartbeatSampler:
             found = traces(self._sockets / f"{pid}.sock", timeout_seconds, backends=backends)
         except GateClosed:
             return None, None
-        return (None, None) if found is None else (parse_traces(found.answers), found.driver_answers)
+        if found is None:
+            return None, None
+        return parse_traces(found.answers) if found.are_whole else None, found.driver_answers
 
     def _pulse(self, rank: int, header: RingHeader, exchanges: tuple[GroupCounters, ...], now_ns: int) -> Heartbeat:
         seen = self._seen[rank]

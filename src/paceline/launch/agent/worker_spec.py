@@ -140,13 +140,15 @@ def worker_specs(
     *,
     cpus_by_local_rank: Sequence[frozenset[int]] | None = None,
     state: Callable[[int], int] | None = None,
+    ras_address: str | None = None,
 ) -> list[WorkerSpec]:
     """One WorkerSpec per rank of this host, in order of local rank.
 
     `state`: local rank -> descriptor of its state buffer; None: ranks keep no state.
+    `ras_address`: where NCCL's RAS service listens; None: at its own port.
     """
     placement = next(placed for placed in message.placements if placed.host == identity.name)
-    shared = _shared(job, identity, scratch, message, placement, prepared)
+    shared = replace(_shared(job, identity, scratch, message, placement, prepared), ras_address=ras_address)
     program = located(job.program, job.contract.code_dir)
     argv = command(
         program,
