@@ -17,6 +17,7 @@ SECTIONS = {
         "version": "2.13.0+cpu",
         "cuda": None,
         "reason": "",
+        "not_tried": "",
         "features": [
             {"name": "flight recorder", "for": "which collective of NCCL each rank is in", "found": True, "reason": ""},
             {"name": "nccl", "for": "collectives on NVIDIA GPUs", "found": False, "reason": ""},
@@ -95,11 +96,13 @@ def test_what_was_not_looked_at_is_listed_with_its_reason():
         "version": "2.6.0",
         "cuda": None,
         "reason": "",
+        "not_tried": "torch 2.99.0 was never tried",
         "features": feature_lines(None, purposes, "paceline env --torch"),
     }
     gpus = {"devices": None, "reason": "NVML: Shared Library Not Found", "visible_count": None, "visible_reason": ""}
     text = env_text(env_facts({**SECTIONS, "torch": torch, "gpus": gpus}))
     assert "not judged (paceline env --torch): flight recorder, worker server" in text
+    assert "\n              torch 2.99.0 was never tried\n" in text
     assert "gpu           not judged: NVML: Shared Library Not Found" in text
     absent = {"version": None, "cuda": None, "reason": "torch is not installed for /venv/bin/python", "features": []}
     assert "torch         not judged: torch is not installed" in env_text(env_facts({**SECTIONS, "torch": absent}))

@@ -197,7 +197,8 @@ VERDICTS = (
 RESUME_LOOK = filled(ResumeLook, findings=(FOUND,), loops=(filled(LookedAtLoop),))
 ENVIRONMENT = {
     "paceline": {"version": "1.0"}, "packages": {"msgspec": "1.0"}, "python": {"version": "3.11", "executable": "/usr/bin/python3"},
-    "torch": {"version": "2.13", "cuda": "13.0", "reason": "", "features": env.feature_lines({"hook": True}, {"hook": "strategies"}, "")},
+    "torch": {"version": "2.13", "cuda": "13.0", "reason": "", "not_tried": "",
+              "features": env.feature_lines({"hook": True}, {"hook": "strategies"}, "")},
     "system": {"os": "Debian", "kernel": "6.1", "architecture": "x86_64", "libc": "glibc 2.36"},
     "cpu": {"model": "EPYC", "count": 8, "usable_count": 4, "quota_cpus": 2.0, "cgroup_version": 2},
     "memory": {

@@ -15,7 +15,7 @@ from paceline.errors import UsageError
 from paceline.probes import environment
 from paceline.probes.gpus import count_visible, read_gpus
 from paceline.probes.interfaces import read_interfaces
-from paceline.probes.torch_version import FEATURES, TorchInstall, read_torch, read_torch_features
+from paceline.probes.torch_version import FEATURES, TorchInstall, not_tried, read_torch, read_torch_features
 from paceline.views.env import env_facts, env_text, feature_lines
 
 VERB = Verb(
@@ -64,6 +64,7 @@ def _sections(install: TorchInstall) -> dict[str, Any]:
             "version": install.version,
             "cuda": install.cuda,
             "reason": install.reason,
+            "not_tried": not_tried(install.version),
             "features": feature_lines(install.features, FEATURES, install.features_reason),
         },
         "system": environment.read_system(),

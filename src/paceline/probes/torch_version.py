@@ -1,6 +1,7 @@
 """The torch of a Python interpreter: its version from metadata and, on request, its features from a process of its own."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -10,6 +11,9 @@ from typing import Any
 ASK_WITH = "paceline env --torch"
 _METADATA_SECONDS = 10
 _FEATURES_SECONDS = 120
+TRIED = ((2, 4), (2, 15))
+"""The oldest and the newest minor release that paceline was run on; see docs/limits.md."""
+_RELEASE = re.compile(r"(\d+)\.(\d+)(\.\d+)?(\.post\d+)?(\+(cpu|cu|rocm|xpu)\w*(\.\w+)*)?")
 
 # Purpose of each feature, in the order in which it is shown.
 FEATURES = {
@@ -73,18 +77,25 @@ def optimizer_hook():
     return register_optimizer_step_post_hook
 
 feature("process groups", lambda: torch.distributed.is_available())
-# A running rank is read through the worker server. torch 2.8 records gloo, and its server does not give that out.
 def offered():
-    return getattr(c10d(), "_get_handler_names", lambda: ("fr_trace_json", "dump_nccl_trace_json"))()
+    # A running rank is read through the worker server. torch 2.8 records gloo, and its server does not give that out.
+    return getattr(c10d(), "_get_handler_names", lambda: ())()
+
+def recorder_of_nccl():
+    # Up to 2.4 as a pickle alone. From 2.15 on each backend has a recorder of its own, which fr_trace_json gives out by the backend's
+    # name; fr_dump_file came with it.
+    given_out = {"dump_nccl_trace_json", "dump_nccl_trace_pickle", "fr_dump_file"}
+    return torch.distributed.is_nccl_available() and given_out & set(offered())
 
 def recorder_of_gloo():
+    if "fr_trace_json" not in offered():
+        return False
     # One collective of a group of one, in memory only: the version does not tell whether the recorder records it.
     group = c10d().ProcessGroupGloo(c10d().HashStore(), 0, 1)
     group.allreduce([torch.ones(1)]).wait()
-    return "fr_trace_json" in offered() and json.loads(c10d()._dump_fr_trace_json()).get("entries")
+    return json.loads(c10d()._dump_fr_trace_json()).get("entries")
 
-# Those of ProcessGroupNCCL, from torch 2.4 on, and of the process groups of torch 2.15.
-feature("flight recorder", lambda: {"dump_nccl_trace_json", "dump_nccl_trace_pickle", "fr_dump_file"} & set(offered()))
+feature("flight recorder", recorder_of_nccl)
 feature("flight recorder of gloo", recorder_of_gloo)
 feature("worker server", lambda: hasattr(c10d(), "_WorkerServer"))
 feature("optimizer hook", optimizer_hook)
@@ -115,6 +126,21 @@ class TorchInstall:
     """Feature -> whether this torch has it; None: not judged."""
     features_reason: str = ""
     """Why the features are not judged."""
+
+
+def not_tried(version: str | None) -> str:
+    """Says that nobody has run paceline on this torch; empty where somebody has, and where the version is not known.
+
+    Holds:   not_tried("2.13.0+cu130") == ""; not_tried("2.15.0a0+git1f2e3d") names it, because a build between releases is like none
+    """
+    if version is None:
+        return ""
+    (oldest, newest), release = TRIED, _RELEASE.fullmatch(version)
+    if release is not None and oldest <= (int(release[1]), int(release[2])) <= newest:
+        return ""
+    what = f"torch {version}" if release is not None else f"torch {version}, which is no release,"
+    tried = f"{oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]}"
+    return f"{what} was never tried with paceline (releases {tried} were); what it does not show is not judged"
 
 
 def read_torch(python: str | None = None) -> TorchInstall:

@@ -34,6 +34,8 @@ def _torch(facts: Mapping[str, Any]) -> Iterator[str]:
         yield _line("torch", f"{NOT_JUDGED}: {torch['reason']}")
         return
     yield _line("torch", torch["version"] + (f"  CUDA {torch['cuda']}" if torch["cuda"] else ""))
+    if torch["not_tried"]:
+        yield _line("", torch["not_tried"])
     unknown = [feature for feature in torch["features"] if feature["found"] is None]
     if unknown:
         yield _line("", f"{NOT_JUDGED} ({unknown[0]['reason']}): {', '.join(feature['name'] for feature in unknown)}")

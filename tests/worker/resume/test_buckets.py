@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import parallel
 
 from paceline.worker.resume.buckets import Buckets
+from paceline.worker.resume.object_graph import CannotKeep
 
 
 @pytest.fixture
@@ -45,3 +46,12 @@ def test_a_model_that_is_not_used_keeps_nobody_waiting(buckets):
         step(model)
     assert buckets.are_settled() and len(buckets.models()) == 2
     del unused
+
+
+def test_a_model_whose_exchange_the_script_ends_is_not_kept(buckets):
+    model = parallel.DistributedDataParallel(nn.Linear(4, 4))
+    assert buckets.kept() == [None]
+    # As the setter of torch 2.15 leaves it.
+    model._require_manual_backward_finalization = True
+    with pytest.raises(CannotKeep, match="require_manual_backward_finalization"):
+        buckets.kept()

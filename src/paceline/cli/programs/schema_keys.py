@@ -334,6 +334,7 @@ torch                        Its torch.
 torch.version                Version; null: not known.
 torch.cuda                   Version of CUDA that it was built for; null: none.
 torch.reason                 Why the version is not known.
+torch.not_tried              Says that nobody has run paceline on this torch; empty: somebody has, or the version is not known.
 torch.features               What paceline uses of it.
 torch.features[].name        Name of the feature.
 torch.features[].for         What paceline uses it for.

@@ -62,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
         file = job_file_of(args, ("run", *args.argv))
         _say_unknown_keys(args.rdzv_conf)
         job, config = prepare(file, os.environ, starts_hosts=args.local_hosts is not None)
+        if job.is_first and "PYTHON_EXEC" not in os.environ:
+            _say_not_tried()
         # The submitting process has already checked a job file. Another Python may have another grammar.
         if args.job is None and job.is_first and not args.no_check and "PYTHON_EXEC" not in os.environ:
             _say_source(job, config.gpu_count, by_hand=args.local_hosts is None and not args.standalone)
@@ -84,6 +86,15 @@ def _say_unknown_keys(rdzv_conf: str) -> None:
 
     if keys := unknown_rendezvous_keys(rdzv_conf):
         write_line(f"--rdzv-conf: no rendezvous of torch reads {', '.join(keys)}; ignored, as torchrun does silently")
+
+
+def _say_not_tried() -> None:
+    """Print a line about a torch that nobody has run paceline on."""
+    from paceline.probes.torch_version import not_tried, read_torch
+    from paceline.terminal_text import write_line
+
+    if text := not_tried(read_torch().version):
+        write_line(f"paceline  {text}: paceline env --torch")
 
 
 def _say_source(job: Job, gpu_count: int | None, *, by_hand: bool) -> None:

@@ -72,10 +72,15 @@ class Buckets:
     def kept(self) -> list[Division | None]:
         """The division of each live model; None: it has made only its first one.
 
-        Raises:  CannotKeep: a model exchanges its gradients by a hook that may have a state
+        Raises:  CannotKeep: a model exchanges its gradients by a hook that may have a state, or ends its exchange when the script says so
         """
         models = self.models()
         for model in models:
+            # torch 2.15. A head of a loop may lie between the backward pass and finalize_backward, with gradients on the way.
+            if getattr(model, "_require_manual_backward_finalization", False):
+                raise CannotKeep(
+                    "a DistributedDataParallel has require_manual_backward_finalization, which was not tried"
+                )
             for hook, state in getattr(model, "_comm_hooks", ()):
                 if hook.__qualname__ not in _HOOKS_WITHOUT_STATE and exchanges.exchange_of(model) is not state:
                     raise CannotKeep(f"the gradient hook {hook.__qualname__} may have a state")
