@@ -19,6 +19,8 @@ FLOORS = (
         "errors",
         "terminal_text",
         "user_folders",
+        "user_names",
+        "own_program",
         "atomic_write",
         "mapped_memory",
         "backend_names",

@@ -2,58 +2,16 @@
 
 import itertools
 import json
-import marshal
 import os
-import sys
 
 import pytest
 import torch
+from saved_runs import saved_run as saved
 from variants import all_but
 
 from paceline.cli import main
-from paceline.launch.agent.state_saving import StateSaving
-from paceline.recording.saved_state import JobFacts
-from paceline.recording.state_buffer import DOCUMENT, new_buffer
-from paceline.storage.state_store import state_store
-from paceline.worker.resume.kinds import Context
-from paceline.worker.resume.object_graph import Capture
-from paceline.worker.resume.slots import StateSlots
 
 pytestmark = pytest.mark.process
-
-JOB = JobFacts(run_id="r-1", script="/t.py", script_sha256="00", hash_seed="7")
-PYTHON = sys.version.split()[0]
-
-
-class NoLoaders:
-    pass
-
-
-def keep(descriptor, step, main, python):
-    """Write a slot as a rank does."""
-    capture = Capture(Context(NoLoaders()))
-    kept = dict.fromkeys(DOCUMENT) | {
-        "modules": {"__main__": capture.variables(main)}, "frames": [], "others": [[], []], "extra": [],
-        "nodes": capture.nodes, "described": capture.described, "versions": (python, str(torch.__version__)),
-    }  # fmt: skip
-    StateSlots(descriptor).write(step, capture.tensors, capture.described, marshal.dumps(tuple(kept.values())))
-
-
-def saved(folder, *, python=PYTHON, steps=(6, 7)):
-    """A run r-1 below the folder whose steps were saved, and its model and optimizer as they are at the last one."""
-    (folder / "r-1").mkdir(parents=True)
-    (folder / "r-1/run.json").write_text(json.dumps({"schema": "paceline.run/3", "id": "r-1"}))
-    model = torch.nn.Linear(3, 2, dtype=torch.bfloat16)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
-    descriptor = new_buffer()
-    saving = StateSaving([descriptor], state_store(str(folder / "r-1/state")), JOB)
-    for step in steps:
-        model(torch.ones(1, 3, dtype=torch.bfloat16)).sum().backward()
-        optimizer.step()
-        keep(descriptor, step, {"model": model, "optimizer": optimizer, "none": torch.empty(0, 4)}, python)
-        saving.save()
-    os.close(descriptor)
-    return model, optimizer
 
 
 @pytest.fixture
@@ -115,12 +73,12 @@ def piece(runs, step, kind):
     return next((runs / f"r-1/state/step-{step}").glob(f"rank-0.*.{kind}"))
 
 
-HARMS = tuple(itertools.product(["flip", "cut", "longer", "missing"], ["safetensors", "marshal"]))
+HARMS = tuple(itertools.product(["flip", "cut", "longer", "missing"], ["safetensors", "msgpack"]))
 
 
 @pytest.mark.slow_but_first
 @pytest.mark.parametrize(
-    ("harm", "kind"), all_but([("flip", "safetensors"), ("cut", "marshal"), ("missing", "safetensors")], HARMS)
+    ("harm", "kind"), all_but([("flip", "safetensors"), ("cut", "msgpack"), ("missing", "safetensors")], HARMS)
 )
 def test_instead_of_a_damaged_step_the_one_before_is_written(runs, capsys, kind, harm):
     saved(runs)

@@ -2,15 +2,14 @@
 
 import json
 import os
-import sys
 import threading
 from dataclasses import replace
 
 import pytest
 from kept_state import COUNT, TENSOR_BYTES, Rank
+from saved_runs import VERSION, job, saved_by_two_ranks
 
 from paceline.errors import UsageError
-from paceline.facts import Job, Program, ProgramKind
 from paceline.launch import resume_from
 from paceline.launch.agent.saved_job import facts_of, saving_place
 from paceline.launch.agent.state_saving import StateSaving
@@ -19,34 +18,11 @@ from paceline.recording.layout import RunDirectory
 from paceline.recording.state_buffer import SLOT_AT, StateHeader
 from paceline.storage.state_store import state_store
 
-VERSION = sys.version.split()[0]
-
 
 @pytest.fixture
 def world(tmp_path, monkeypatch):
-    """Steps 6 and 7 of two ranks, saved in the directory of run r-1."""
-    # Runs are found in the directories of others too, by the index of their user.
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "index"))
-    script = tmp_path / "train.py"
-    script.write_text("a script")
-    (tmp_path / "r-1").mkdir()
-    (tmp_path / "r-1/run.json").write_text(json.dumps({"schema": "paceline.run/3", "id": "r-1"}))
-    monkeypatch.setattr(resume_from, "_versions", lambda environ: (VERSION, "2.13.0+cpu"))
-    ranks = [Rank(python=VERSION), Rank(python=VERSION)]
-    facts = facts_of(job(tmp_path, "r-1"), "r-1", "77")
-    saving = StateSaving([rank.descriptor for rank in ranks], state_store(str(tmp_path / "r-1/state")), facts)
-    for step in (6, 7):
-        for rank in ranks:
-            rank.keep(step)
-        saving.save()
-    yield tmp_path
-    for rank in ranks:
-        os.close(rank.descriptor)
-
-
-def job(folder, name, ranks=2, **more):
-    program = Program(kind=ProgramKind.SCRIPT, target=str(folder / "train.py"))
-    return Job(name="j", program=program, ranks_per_host=ranks, **{"resume": True, "resume_from": str(name), **more})
+    with saved_by_two_ranks(tmp_path, monkeypatch):
+        yield tmp_path
 
 
 def load(world, name="r-1", environ=None, **more):
@@ -93,7 +69,7 @@ def flip(path):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("kind", ["safetensors", "marshal"])
+@pytest.mark.parametrize("kind", ["safetensors", "msgpack"])
 @pytest.mark.parametrize("harm", ["flip", "cut", "longer", "missing"])
 def test_instead_of_a_damaged_step_the_one_before_is_taken_and_said(world, kind, harm):
     path = piece(world, 7, kind)

@@ -14,7 +14,7 @@ from paceline.recording.saved_state import (
     step_of,
 )
 
-RANK = SavedRank(SavedFile("a.safetensors", 12, "ab"), SavedFile("a.marshal", 3, "cd"), None)
+RANK = SavedRank(SavedFile("a.safetensors", 12, "ab"), SavedFile("a.msgpack", 3, "cd"), None)
 JOB = JobFacts(run_id="r-1", script="/t.py", script_sha256="00", hash_seed="7")
 MANIFEST = Manifest(step=9, saved_ns=1, job=JOB, python="3.11.9", torch="2.13.0+cpu", ranks=(RANK, RANK))
 
@@ -38,7 +38,7 @@ def test_no_cut_and_no_flipped_byte_of_a_manifest_is_taken_for_a_manifest():
 
 
 def test_a_manifest_of_another_version_is_refused_by_its_name():
-    other = manifest_text(MANIFEST).replace(b"saved_state/1", b"saved_state/2")
+    other = manifest_text(MANIFEST).replace(b"saved_state/2", b"saved_state/1")
     with pytest.raises(NoManifest, match="another version"):
         parse_manifest(other)
 

@@ -33,7 +33,7 @@ def chopped(content, size):
 @pytest.mark.parametrize("block", [1, 7, 1 << 20])
 def test_what_was_written_comes_back_into_another_slot(buffers, block):
     content = b"".join(piece_of(buffers[0], SLOT_AT[1], DESCRIBED))
-    assert put_piece(chopped(content, block), buffers[1], SLOT_AT[0]) == layout(SIZES)[1] == 4096
+    assert put_piece(chopped(content, block), buffers[1], SLOT_AT[0], 1 << 20) == layout(SIZES)[1] == 4096
     assert tensors(buffers[1], 0) == tensors(buffers[0], 1)
 
 
@@ -59,7 +59,7 @@ def test_the_file_is_one_that_readers_of_safetensors_open(buffers):
 def test_a_cut_file_is_refused(buffers, left):
     content = b"".join(piece_of(buffers[0], SLOT_AT[1], DESCRIBED))
     with pytest.raises(PieceError, match="cut"):
-        put_piece(iter([content[:left]]), buffers[1], SLOT_AT[0])
+        put_piece(iter([content[:left]]), buffers[1], SLOT_AT[0], 1 << 20)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_cut_file_is_refused(buffers, left):
 )
 def test_a_file_of_another_kind_is_refused(buffers, content):
     with pytest.raises(PieceError):
-        put_piece(iter([content]), buffers[1], SLOT_AT[0])
+        put_piece(iter([content]), buffers[1], SLOT_AT[0], 1 << 20)
 
 
 def test_a_dtype_that_nobody_knows_is_refused_before_anything_is_written(buffers):

@@ -5,7 +5,7 @@ import os
 import socket
 import stat
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 from web_recordings import SECRET, TOKEN
@@ -113,6 +113,18 @@ def test_who_says_nothing_is_sent_away(app):
     with served(app.answer, socket_seconds=0.2) as address, socket.create_connection(address, timeout=10) as silent:
         silent.sendall(b"GET / HTTP/1.1\r\nHos")
         assert silent.recv(100) == b""
+
+
+def test_a_crowd_that_does_not_read_its_answers_keeps_nobody_away():
+    def answer(request):
+        return HttpResponse(200, b"x" * (64 << 20) if request.path == "/large" else b"here")
+
+    with served(answer) as address, ExitStack() as crowd:
+        for _ in range(200):
+            one = crowd.enter_context(socket.create_connection(address, timeout=10))
+            with suppress(OSError):
+                one.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert said(address, b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").endswith(b"here")
 
 
 def test_a_crowd_that_says_nothing_keeps_nobody_away(app):

@@ -1,12 +1,12 @@
 """Stand-ins for ranks that keep a state after each step, and what must be true of whatever was saved of them."""
 
 import hashlib
-import marshal
 import os
 import zlib
 
+from paceline.recording.plain_values import values_in
 from paceline.recording.saved_state import MANIFEST, NoManifest, parse_manifest, step_of
-from paceline.recording.state_buffer import DOCUMENT, SLOT_AT, StateCell, StateHeader, new_buffer
+from paceline.recording.state_buffer import DOCUMENT, SLOT_AT, StateCell, StateHeader, new_buffer, packed
 
 COUNT = 3000
 TENSOR_BYTES = 12288
@@ -39,7 +39,7 @@ class Rank:
         return step.to_bytes(4, "little") * COUNT
 
     def seal(self, step, slot):
-        plain = marshal.dumps(tuple(self.document(step).values()))
+        plain = packed(tuple(self.document(step).values()))
         os.pwrite(self.descriptor, self.tensors(step), SLOT_AT[slot])
         os.pwrite(self.descriptor, plain, SLOT_AT[slot] + TENSOR_BYTES)
         for cell, value in (
@@ -69,6 +69,6 @@ def complete(store):
         for rank in manifest.ranks:
             tensors = store.content(f"{folder}/{rank.tensors.name}")
             assert tensors.endswith(manifest.step.to_bytes(4, "little") * COUNT)
-            assert marshal.loads(store.content(f"{folder}/{rank.plain.name}"))[DOCUMENT.index("extra")] == manifest.step
+            assert values_in(store.content(f"{folder}/{rank.plain.name}"))[DOCUMENT.index("extra")] == manifest.step
             assert rank.batch_crc == manifest.step
     return found

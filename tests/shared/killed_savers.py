@@ -4,7 +4,6 @@ Shared by tests/launch/agent/test_saver_process.py and bench/saver_kills.py.
 """
 
 import json
-import marshal
 import os
 import random
 import select
@@ -24,7 +23,7 @@ from paceline.launch.agent.saved_job import facts_of
 from paceline.launch.agent.saver_process import SaverOrder
 from paceline.launch.resume_from import load_state
 from paceline.recording.saved_state import MANIFEST
-from paceline.recording.state_buffer import DOCUMENT, SLOT_AT, StateHeader
+from paceline.recording.state_buffer import DOCUMENT, SLOT_AT, StateHeader, unpacked
 from paceline.storage.state_store import state_store
 
 RANKS = 2
@@ -165,7 +164,7 @@ def _require_content(header, step):
         (slot,) = header.slots()
         assert (slot.step, slot.tensor_bytes, slot.batch_crc) == (step, TENSOR_BYTES, step)
         assert os.pread(header.descriptor, 4 * COUNT, SLOT_AT[slot.number]) == step.to_bytes(4, "little") * COUNT
-        assert marshal.loads(header.plain(slot))[DOCUMENT.index("extra")] == step
+        assert unpacked(header.plain(slot))[DOCUMENT.index("extra")] == step
     finally:
         os.close(header.descriptor)
 

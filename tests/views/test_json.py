@@ -263,7 +263,7 @@ def fetched(folder):
     output.fetch(described, "r-1", lambda: None, folder / "r-1")
 
 
-SAVED_RANK = SavedRank(SavedFile("rank-0.ab.safetensors", 5752, "ab"), SavedFile("rank-0.ab.marshal", 38805, "cd"), 7)
+SAVED_RANK = SavedRank(SavedFile("rank-0.ab.safetensors", 5752, "ab"), SavedFile("rank-0.ab.msgpack", 38805, "cd"), 7)
 MANIFEST = Manifest(
     step=9,
     saved_ns=1,

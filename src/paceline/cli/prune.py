@@ -54,20 +54,25 @@ def run(args: argparse.Namespace) -> int:
         older_than_seconds=duration("--older-than", args.older_than, example="30d") if args.older_than else 0.0,
         keep=counted("--keep", args.keep, zero=True) if args.keep else 0,
     )
+    refused: UsageError | None = None
     if not args.dry_run:
-        try:
-            delete_remains(root)
-            for one in chosen:
+        for kept in delete_remains(root):
+            print(f"paceline  {kept}", file=sys.stderr)
+        for one in chosen:
+            try:
                 delete(one)
-        except OSError as error:
-            raise UsageError(
-                "U22", f"{error.filename} cannot be deleted", saw=str(error.strerror), next=f"ls -ld {error.filename}"
-            ) from error
+            except OSError as error:
+                where = error.filename or one.directories[0]
+                refused = refused or UsageError(
+                    "U22", f"{where} cannot be deleted", saw=error.strerror or str(error), next=f"ls -ld {where}"
+                )
     if args.json:
         print(json.dumps(prune_facts(chosen, dry_run=args.dry_run)))
     else:
         width, plain = room(sys.stdout), ascii_only(sys.stdout)
         print(prune_text(chosen, dry_run=args.dry_run, width=width, ascii_only=plain))
+    if refused is not None:
+        raise refused
     return 0
 
 

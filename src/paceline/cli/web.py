@@ -1,6 +1,7 @@
 """Serve the list of runs and the page of a run, live, for a browser. The job does not notice: its recording is read."""
 
 import argparse
+import html
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from paceline.atomic_write import write_whole
 from paceline.cli.option import FURTHER_DIRECTORIES, RUN, RUN_DIR, Option, Verb
 from paceline.cli.parsing import find_directories
 from paceline.cli.values import number_between
@@ -28,6 +30,7 @@ from paceline.serve.access import Access
 from paceline.serve.app import App, Readers
 from paceline.serve.run_list import RunList
 from paceline.serve.server import MOST_CONNECTIONS, WebServer
+from paceline.user_folders import user_state_folder
 from paceline.views.ps import ListedRun
 
 PORT = 8642
@@ -217,9 +220,26 @@ def _tell(args: argparse.Namespace, listener: socket.socket, token: str, run_id:
         text = f"paceline web  {url}  {ends}\nfrom a laptop  {forward}   then open the line above"
     print(text, file=sys.stderr if args.beside_run else sys.stdout, flush=True)
     if args.open and not args.socket:
-        import webbrowser
+        _open_in_browser(url)
 
-        webbrowser.open(url)
+
+def _open_in_browser(url: str) -> None:
+    """Open the address by way of a file that only the user may read: every user of the machine can list a browser's command line."""
+    import webbrowser
+
+    page = user_state_folder() / "web" / "open.html"
+    try:
+        page.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(page, redirecting(url), mode=0o600)
+    except OSError as error:
+        print(f"the page is not opened: {page} cannot be written: {error.strerror}", file=sys.stderr)
+        return
+    webbrowser.open(page.as_uri())
+
+
+def redirecting(url: str) -> str:
+    """A page that leads to an address."""
+    return f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={html.escape(url)}"><title>paceline</title>\n'
 
 
 def web_facts(url: str, forward: str, run_id: str | None) -> dict[str, object]:

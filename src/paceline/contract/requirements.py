@@ -13,6 +13,7 @@ from pathlib import Path
 
 from paceline.errors import UsageError
 from paceline.facts import Contract, Program, ProgramKind
+from paceline.own_program import module_argv
 
 _LAST_LINES = 8
 
@@ -66,7 +67,7 @@ def command(file: Path, python: str) -> list[str]:
     """The argument list of pip; relative paths inside the file are below its own directory."""
     if "/" in python:
         python = str(Path(python).absolute())  # pip runs in the file's directory
-    return [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "-r", str(file)]
+    return module_argv(python, "pip", "install", "--disable-pip-version-check", "--no-input", "-r", str(file))
 
 
 def last_lines(output: str) -> str:

@@ -12,7 +12,7 @@ from typing import IO, Any
 import msgspec
 
 from paceline.errors import UsageError
-from paceline.launch.saved_steps import checked, nothing_saved, place_of, saved_steps
+from paceline.launch.saved_steps import checked, nothing_saved, place_of, plain_of, saved_steps
 from paceline.recording.exported_state import ExportedContent, ExportedState
 from paceline.recording.saved_state import MANIFEST, Manifest, folder_of
 from paceline.recording.state_piece import PieceError
@@ -108,9 +108,10 @@ def _pieces(store: StateStore, manifest: Manifest, path: Path) -> Iterator[bytes
         "world_size": manifest.world_size,
         "torch": manifest.torch,
     }
-    asked = {"out": str(path), "plain_bytes": rank.plain.size_bytes, "python": manifest.python, "facts": facts}
-    yield json.dumps(asked).encode() + b"\n"
-    yield from checked(store, folder_of(manifest.step), rank.plain)
+    plain = plain_of(store, manifest, rank)
+    sizes = {"plain_bytes": len(plain), "tensor_file_bytes": rank.tensors.size_bytes}
+    yield json.dumps({"out": str(path), "python": manifest.python, "facts": facts, **sizes}).encode() + b"\n"
+    yield plain
     yield from checked(store, folder_of(manifest.step), rank.tensors)
 
 

@@ -1,13 +1,13 @@
 """Whether the ranks of a saved step had the same tensors, so that another number of ranks can go on from it."""
 
-import marshal
 import math
 from typing import Any
 
 from paceline.launch.saved_steps import checked
+from paceline.recording.plain_values import values_in
 from paceline.recording.saved_state import Manifest, folder_of
 from paceline.recording.state_buffer import DOCUMENT
-from paceline.recording.state_piece import checksums_of
+from paceline.recording.state_piece import PieceError, checksums_of
 from paceline.storage.state_store import StateStore
 
 
@@ -23,14 +23,18 @@ def difference(store: StateStore, manifest: Manifest) -> str | None:
     own: frozenset[int] = frozenset()
     for rank, saved in enumerate(manifest.ranks):
         plain = b"".join(checked(store, folder, saved.plain))
-        document = dict(zip(DOCUMENT, marshal.loads(plain), strict=True))
+        try:
+            document = dict(zip(DOCUMENT, values_in(plain), strict=True))
+            own_numbers = _may_differ(document)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise PieceError(f"it is no document of a rank: {error}") from error
         blocks = checked(store, folder, saved.tensors)
         found = document["described"], checksums_of(blocks)
         # The last block comes only if the file is whole.
         for _ in blocks:
             pass
         if first is None:
-            first, own = found, _may_differ(document)
+            first, own = found, own_numbers
             continue
         if found[0] != first[0]:
             return f"rank {rank} keeps other tensors than rank 0"

@@ -23,9 +23,11 @@ from paceline.launch.saved_steps import (
     checked,
     nothing_saved,
     place_of,
+    plain_of,
     saved_steps,
     wait_until_attempt_has_left,
 )
+from paceline.own_program import code_argv
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import attempt_of
 from paceline.recording.saved_state import Manifest, folder_of
@@ -104,7 +106,7 @@ def load_state(job: Job, environ: Mapping[str, str], runs_root: Path) -> LoadedS
         )
     said: list[str] = []
     place = place_of(name, runs_root, verb="paceline run --resume", say=said.append)
-    store = state_store(place)
+    store = state_store(place, own_verb="paceline run --resume")
     with told("the saved state could not be read", place):
         found, damaged = saved_steps(store)
         loaded = _newest_whole(job, store, found, damaged, environ, name)
@@ -157,7 +159,7 @@ def _newest_of_job(job: Job, run_id: str, submission_id: str, environ: Mapping[s
     """The newest whole step that an attempt of this job has saved."""
     first, _ = attempt_of(run_id, submission_id)
     place = saving_place(job, RunDirectory(runs_root.absolute() / run_id))
-    store = state_store(place)
+    store = state_store(place, own_verb="paceline run --resume")
     with told("the saved state could not be read", place):
         every, damaged = saved_steps(store)
         own = [one for one in every if attempt_of(one.job.run_id, submission_id)[0] == first]
@@ -194,9 +196,9 @@ def _fill(states: StateHolder, store: StateStore, manifest: Manifest, ranks: int
     for local_rank in range(ranks):
         rank = manifest.ranks[local_rank if local_rank < manifest.world_size else 0]
         try:
-            plain = b"".join(checked(store, folder, rank.plain))
+            plain = plain_of(store, manifest, rank)
             tensors = checked(store, folder, rank.tensors)
-            states.fill(local_rank, manifest.step, tensors, plain, rank.batch_crc)
+            states.fill(local_rank, manifest.step, tensors, rank.tensors.size_bytes, plain, rank.batch_crc)
             if any(tensors):
                 return False
         except (PieceError, FileNotFoundError):
@@ -280,7 +282,7 @@ def _versions(environ: Mapping[str, str]) -> tuple[str, str]:
         with suppress(metadata.PackageNotFoundError):
             return sys.version.split()[0], metadata.version("torch")
         return sys.version.split()[0], ""
-    said = subprocess.run([python, "-c", _VERSIONS], capture_output=True, text=True, env=dict(environ), check=False)
+    said = subprocess.run(code_argv(python, _VERSIONS), capture_output=True, text=True, env=dict(environ), check=False)
     lines = [*said.stdout.splitlines(), "", ""]
     return lines[0], lines[1]
 

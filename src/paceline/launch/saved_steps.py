@@ -9,10 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from paceline.errors import UsageError
+from paceline.facts import Run
 from paceline.launch.agent import guardian
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.liveness import agent_gone
+from paceline.recording.owner import require_own, stranger
+from paceline.recording.plain_values import MOST_BYTES, loaded
 from paceline.recording.runs import find_run, read_document
 from paceline.recording.saved_state import (
     ENDED,
@@ -22,7 +25,9 @@ from paceline.recording.saved_state import (
     Manifest,
     NoManifest,
     SavedFile,
+    SavedRank,
     folder_of,
+    other_version_of,
     parse_manifest,
     step_of,
 )
@@ -58,15 +63,16 @@ def place_of(
         beside_checkpoints = path / ".paceline" / STATE_FOLDER
         return str(beside_checkpoints if beside_checkpoints.is_dir() else path.absolute())
     run = find_run(name, runs_root, verb=verb)
+    own = str((run / STATE_FOLDER).absolute())
+    if not may_run:
+        require_own(run, run / "run.json", verb=f"{verb} {run}")
     # Of a run whose agent was killed, ranks may be left for a moment, and the last step may still be saved.
     if (control := _control_socket(run)) is not None and not (may_run and _answers(control)):
         _wait_until_left(run, control, 0.0, None if may_run else say, f"run {run.name} has not ended")
-    noted = (
-        read_document(run / STATE_FOLDER / PLACE_FILE).get("place")
-        if (run / STATE_FOLDER / PLACE_FILE).exists()
-        else None
-    )
-    return noted if isinstance(noted, str) else str((run / STATE_FOLDER).absolute())
+    place_file = run / STATE_FOLDER / PLACE_FILE
+    # Where another user's recording says its state is, is not asked.
+    noted = read_document(place_file).get("place") if stranger(run, place_file.parent, place_file) is None else None
+    return noted if isinstance(noted, str) else own
 
 
 def _is_place(store: StateStore) -> bool:
@@ -87,7 +93,10 @@ def wait_until_attempt_has_left(run: Path, grace_seconds: float, say: Callable[[
 
 
 def _control_socket(run: Path) -> str | None:
-    path = read_document(run / "run.json").get("control_socket") if (run / "run.json").exists() else None
+    """The control socket of the caller's own run; of another user's nobody waits for what it names."""
+    if stranger(run, run / "run.json") is not None:
+        return None
+    path = read_document(run / "run.json").get("control_socket")
     return path if isinstance(path, str) else None
 
 
@@ -118,11 +127,10 @@ def _end_orphans(run: Path, path: str, say: Callable[[str], None]) -> bool:
 
     Whether nothing of the run is left.
     """
-    if agent_gone(read_run([RunDirectory(run)])[0]) is None:
+    facts, _, _ = read_run([RunDirectory(run)])
+    if agent_gone(facts) is None:
         return False
-    told = f"PACELINE_SOCKET_DIR={os.path.dirname(path)}".encode()
-    marks = {mark for pid in guardian.table() if (mark := _mark_of(pid, told)) is not None}
-    count = sum(guardian.end_job(mark, {}) for mark in marks)
+    count = sum(guardian.end_job(mark, {}) for mark in marks_of(run, facts, os.path.dirname(path)))
     if count:
         say(
             f"the agent of run {run.name} and its guardian had been killed; processes of it that were left, and are ended now: {count}"
@@ -130,15 +138,36 @@ def _end_orphans(run: Path, path: str, say: Callable[[str], None]) -> bool:
     return True
 
 
-def _mark_of(pid: int, told: bytes) -> str | None:
-    """The mark of the job to which a process belongs, if `told` is in its environment."""
+def marks_of(run: Path, facts: Run, socket_dir: str) -> set[str]:
+    """The marks of the jobs whose processes are the caller's own and say themselves that they are of this run and of its agent.
+
+    A run that is not the caller's own, and a copy of a recording, have none: what a recording says ends nobody.
+    """
+    document = read_document(run / "run.json")
+    if stranger(run, run / "run.json") is not None or document.get("directory") != os.path.realpath(run):
+        return set()
+    said = {
+        b"PACELINE_RUN_ID": facts.id.encode(),
+        b"PACELINE_AGENT_PID": str(facts.agent_pid).encode(),
+        b"PACELINE_SOCKET_DIR": os.fsencode(socket_dir),
+    }
+    found = set()
+    for pid in guardian.table():
+        variables = _variables_of(pid)
+        if all(variables.get(name) == value for name, value in said.items()) and b"PACELINE_MARK" in variables:
+            found.add(variables[b"PACELINE_MARK"].decode(errors="replace"))
+    return found
+
+
+def _variables_of(pid: int) -> dict[bytes, bytes]:
+    """The environment of a process of the caller's own; empty: it is another user's, or has ended."""
     try:
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            if os.fstat(file.fileno()).st_uid != os.geteuid():
+                return {}
+            return {name: value for name, _, value in (one.partition(b"=") for one in file.read().split(b"\0"))}
     except OSError:
-        return None
-    if told not in variables:
-        return None
-    return next((one.partition(b"=")[2].decode() for one in variables if one.startswith(b"PACELINE_MARK=")), None)
+        return {}
 
 
 def _answers(path: str) -> bool:
@@ -175,10 +204,22 @@ def checked(store: StateStore, folder: str, file: SavedFile) -> Iterator[bytes]:
             yield last
         digest.update(block)
         size += len(block)
+        if size > file.size_bytes:
+            raise PieceError("it is longer than it was")
         last = block
     if (size, digest.hexdigest()) != (file.size_bytes, file.sha256):
         raise PieceError("its checksum does not match")
     yield last
+
+
+def plain_of(store: StateStore, manifest: Manifest, rank: SavedRank) -> bytes:
+    """The plain values of a rank, packed as the rank itself does it.
+
+    Raises:  PieceError: they are not what the manifest says, or of no kind that is saved; FileNotFoundError
+    """
+    if rank.plain.size_bytes > MOST_BYTES:
+        raise PieceError(f"its plain values are more than {MOST_BYTES} bytes")
+    return loaded(b"".join(checked(store, folder_of(manifest.step), rank.plain)))
 
 
 def nothing_saved(name: str, place: str, store: StateStore, damaged: list[int], *, to_begin: str) -> UsageError:
@@ -190,6 +231,13 @@ def nothing_saved(name: str, place: str, store: StateStore, damaged: list[int], 
             saw=f"{shown(below(place, ENDED) if is_url(place) else place + '/' + ENDED)}, and no saved step",
             next=to_begin,
         )
+    if (other := _of_another_version(store, damaged)) is not None:
+        return UsageError(
+            "F05",
+            f"the saved state of {shown(name)} is in a format of another version of paceline",
+            saw=f"{other} in {shown(place)}",
+            next=f"go on with the paceline that saved it, or {to_begin}, which begins at the start",
+        )
     saw = f"every saved step is damaged: {', '.join(map(str, damaged))}" if damaged else "no saved step"
     return UsageError(
         "F04",
@@ -197,3 +245,12 @@ def nothing_saved(name: str, place: str, store: StateStore, damaged: list[int], 
         saw=f"{saw} in {shown(place)}",
         next=f"{to_begin}, which begins at the start",
     )
+
+
+def _of_another_version(store: StateStore, damaged: list[int]) -> str | None:
+    """The newest of these steps that another version of paceline has saved, in words; None: there is none."""
+    for step in damaged:
+        text = store.content(f"{folder_of(step)}/{MANIFEST}")
+        if text is not None and (schema := other_version_of(text)) is not None:
+            return f"step {step} is {schema}"
+    return None

@@ -71,14 +71,22 @@ def relevant_variables(environ: Mapping[str, str]) -> dict[str, str]:
 def without_secrets(words: Sequence[str]) -> tuple[str, ...]:
     """A command line in a form that may be kept: the value of a name that looks like a secret is masked.
 
-    The value is the next argument, or the rest of the word after the name.
+    The value is the next argument, or the rest of the word after the name. Of the option --env every value is masked.
 
     Holds:  ("--hp", "api_key=1a2b") -> ("--hp", "api_key=***"); ("--auth-token", "1a2b") -> ("--auth-token", "***")
     """
     kept: list[str] = []
-    value_follows = False
+    value_follows = variable_follows = False
     for word in words:
         name, equals, value = word.partition("=")
+        if variable_follows or (name == "--env" and equals):
+            # Whatever a variable's name says: its value is nobody's to read.
+            option = "" if variable_follows else "--env="
+            variable, has_value, _ = word.removeprefix(option).partition("=")
+            kept.append(f"{option}{variable}{'=***' if has_value else ''}")
+            value_follows = variable_follows = False
+            continue
+        variable_follows = word == "--env"
         if value_follows and not word.startswith("-"):
             kept.append("***")
             value_follows = False

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
+from paceline.own_program import code_argv
+
 ASK_WITH = "paceline env --torch"
 _METADATA_SECONDS = 10
 _FEATURES_SECONDS = 120
@@ -199,7 +201,7 @@ def _ask(python: str, code: str, timeout_seconds: float) -> tuple[Any, str]:
     """The last output of the code, as JSON, or why there is no answer."""
     try:
         done = subprocess.run(
-            [python, "-c", code], capture_output=True, text=True, timeout=timeout_seconds, check=False
+            code_argv(python, code), capture_output=True, text=True, timeout=timeout_seconds, check=False
         )
     except OSError as error:
         return None, f"{python}: {error.strerror}"

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from paceline.recording.owner import stranger
 from paceline.recording.runs import KnownRun, first_try, forget, is_run_id, runs_below
+from paceline.user_names import user_name
 
 # Not the id of a run, so that nothing takes the remains of an interrupted deletion for a recording.
 _DELETED_PREFIX = ".pruned-"
@@ -69,13 +71,18 @@ def delete(run: OldRun) -> None:
         forget(path)
 
 
-def delete_remains(root: Path) -> None:
-    """Delete what an interrupted deletion left.
-
-    Raises:  OSError: something cannot be deleted
-    """
-    for path in root.glob(f"{_DELETED_PREFIX}*"):
-        shutil.rmtree(path)
+def delete_remains(root: Path) -> list[str]:
+    """Delete what an interrupted deletion of the user's own left. Returns the reasons why something is left, each with its path."""
+    kept = []
+    for path in sorted(root.glob(f"{_DELETED_PREFIX}*")):
+        if (found := stranger(path)) is not None:
+            kept.append(f"{path} is left: it belongs to {user_name(found[1])}")
+            continue
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            kept.append(f"{error.filename or path} is left: {error.strerror or error}")
+    return kept
 
 
 def _files(path: Path) -> Iterator[os.stat_result]:

@@ -21,6 +21,7 @@ from paceline.recording.plain_files import read_plain
 from paceline.recording.writer import write_json
 from paceline.spelling import nearest
 from paceline.user_folders import user_state_folder
+from paceline.user_names import user_name
 
 RUN_SCHEMA = "paceline.run/2"
 KNOWN_RUN_SCHEMA = "paceline.known_run/1"
@@ -85,13 +86,17 @@ def create_run(root: Path, run_id: str, mode: int | None = None) -> RunDirectory
 
 
 def make_run_directory(path: Path, mode: int | None = None) -> None:
-    """The directory of one run, its user's alone unless `mode` says otherwise; one that is there already stays as it is.
+    """The directory of one run, its user's alone unless `mode` says otherwise; one of the user's own that is there stays as it is.
 
-    Raises:  OSError: it cannot be made
+    Raises:  OSError: it cannot be made, or is a link or another user's: what is written would be another user's to lead elsewhere
     """
     try:
         path.mkdir(mode=PRIVATE)
     except FileExistsError:
+        there = os.lstat(path)
+        if there.st_uid != os.geteuid():
+            text = f"it belongs to another user, {user_name(there.st_uid)}; another --run-id makes another directory"
+            raise FileExistsError(errno.EEXIST, text, str(path)) from None
         if not path.is_dir():
             raise
         return
@@ -260,15 +265,25 @@ def runs_below(root: Path) -> list[KnownRun]:
 def newest_try(path: Path) -> Path:
     """The recording of the last try of the job of `path`; `path` itself if there was one try.
 
+    What another user has laid beside it is none of its tries.
+
     Holds:   beside r-7f3a91 and r-7f3a91.2, newest_try(r-7f3a91) is the latter
     """
     newest = path
     for number in itertools.count(2):
         later = path.with_name(f"{path.name}.{number}")
-        if not _is_recording(later):
+        if not _is_recording(later) or not _has_same_owner(path, later):
             break
         newest = later
     return newest
+
+
+def _has_same_owner(path: Path, other: Path) -> bool:
+    """Whether both are of one user; a link is of who made it."""
+    try:
+        return os.stat(path).st_uid == os.lstat(other).st_uid == os.stat(other).st_uid
+    except OSError:
+        return False
 
 
 def first_try(path: Path) -> Path:
@@ -294,7 +309,7 @@ def earlier_tries(path: Path) -> list[Path]:
         return []
     number = int(path.name.rpartition(".")[2])
     tries = [first, *(first.with_name(f"{first.name}.{before}") for before in range(2, number))]
-    return [one for one in tries if _is_recording(one)]
+    return [one for one in tries if _is_recording(one) and _has_same_owner(path, one)]
 
 
 def attempt_of(run_id: str, submission_id: str) -> tuple[str, int]:

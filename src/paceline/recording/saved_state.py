@@ -1,7 +1,7 @@
 """The manifest of a saved step: which files belong to it, what they must contain, and which job may go on from them.
 
     step-<step>/rank-<rank>.<token>.safetensors   the tensors of a rank's slot
-    step-<step>/rank-<rank>.<token>.marshal       its plain values
+    step-<step>/rank-<rank>.<token>.msgpack       its plain values
     step-<step>/manifest.json                     written last: without it the step does not exist
     ended.json                                    the job has ended well, and there is nothing to go on from
 
@@ -18,7 +18,11 @@ ENDED = "ended.json"
 STATE_FOLDER = "state"
 PLACE_FILE = "place.json"
 _STEP = re.compile(r"step-([1-9][0-9]{0,18})")
-_SCHEMA = "paceline.saved_state/1"
+_SCHEMA = "paceline.saved_state/2"
+_ANY_SCHEMA = re.compile(r"paceline\.saved_state/[0-9]{1,4}")
+# A name beside the manifest: no way out of its directory, and not the manifest itself.
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.(?:safetensors|msgpack)")
+_MOST_BYTES = 1 << 50
 
 
 class NoManifest(Exception):
@@ -42,7 +46,7 @@ class SavedRank(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tensors: SavedFile
     """The tensors, in the safetensors format."""
     plain: SavedFile
-    """The plain values, as marshal writes them."""
+    """The plain values, as plain_values.py writes them."""
     batch_crc: int | None
     """Checksum of the batch that was taken next; None: it was not known yet."""
 
@@ -111,9 +115,22 @@ def parse_manifest(text: bytes) -> Manifest:
             raise NoManifest(f"it is of another version of paceline ({sealed.schema})")
         if hashlib.sha256(sealed.manifest).hexdigest() != sealed.sha256:
             raise NoManifest("its checksum does not match")
-        return msgspec.json.decode(sealed.manifest, type=Manifest)
-    except msgspec.MsgspecError as error:
+        manifest = msgspec.json.decode(sealed.manifest, type=Manifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise NoManifest(f"it cannot be read: {error}") from error
+    for file in manifest.files:
+        if _FILE_NAME.fullmatch(file.name) is None or not 0 <= file.size_bytes <= _MOST_BYTES:
+            raise NoManifest(f"it names a file that no save writes: {file.name[:80]!r}, {file.size_bytes} bytes")
+    return manifest
+
+
+def other_version_of(text: bytes) -> str | None:
+    """The schema of a manifest that another version of paceline wrote; None: it is of this one, or no manifest."""
+    try:
+        schema = msgspec.json.decode(text, type=_Sealed).schema
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return schema if schema != _SCHEMA and _ANY_SCHEMA.fullmatch(schema) else None
 
 
 def folder_of(step: int) -> str:

@@ -8,10 +8,12 @@ sizes and the checksum of the plain values, and seals the slot by storing its st
 the rank is killed. The file is sparse: only pages that were written take memory.
 """
 
+import marshal
 import os
 import zlib
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 from ..mapped_memory import map_shared
 
@@ -24,13 +26,35 @@ SLOT_AT = (1 << 40, 2 << 40)
 SIZE_BYTES = 3 << 40
 # A rank that has made more steps of an optimizer and kept none of them will keep none: there is no loop that can be followed.
 STEPS_WITHOUT_HEAD = 20
-# The plain values of a slot: a tuple of these, as marshal writes it.
+# The plain values of a slot: a tuple of these, packed.
 # `described`: dtype and shape of each tensor; `versions`: of Python and torch; `sources`: file of the user -> its checksum;
 # `rank`: this rank and the number of ranks; `first`: the variables and their nodes before the training changed them.
 DOCUMENT = (
     "cursors", "head_is_loop", "head_line", "frames", "modules", "others", "loaders", "buckets", "random", "gradients", "began",
     "nodes", "described", "files", "extra", "versions", "sources", "rank", "first", "exchanges",
 )  # fmt: skip
+
+# Before what marshal writes. Without it, packed values within packed values could not be told from a user's bytes.
+_PACKED = b"\x93paceline packed\x00"
+
+
+def packed(value: Any) -> bytes:
+    """Plain values as a rank writes them for itself and its agent. The format is marshal's, which trusts what it reads."""
+    # Version 4 is that of every Python that ranks and agent may have.
+    return _PACKED + marshal.dumps(value, 4)
+
+
+def unpacked(data: bytes) -> Any:
+    """The values in `packed` bytes. They may come from a state buffer alone, never from a file (plain_values.py).
+
+    Holds:   unpacked(packed(value)) == value
+    """
+    return marshal.loads(memoryview(data)[len(_PACKED) :])
+
+
+def is_packed(data: bytes) -> bool:
+    """Whether the bytes begin as `packed` ones."""
+    return data.startswith(_PACKED)
 
 
 class StateCell(IntEnum):

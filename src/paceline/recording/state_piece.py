@@ -93,14 +93,18 @@ def _bytes_at(descriptor: int, at: int, size: int) -> Iterator[bytes]:
         yield block
 
 
-def put_piece(blocks: Iterator[bytes], descriptor: int, slot_at: int) -> int:
+def put_piece(blocks: Iterator[bytes], descriptor: int, slot_at: int, most_bytes: int) -> int:
     """Write the tensors of a file back to the slot that begins at `slot_at`. Returns the bytes of the slot's tensors, whole pages.
 
-    Holds:   put_piece(piece_of(a, x, described), b, y) makes the tensors at y of b those at x of a
+    `most_bytes`: the size of the file, so that no header has more memory taken than the file has bytes.
+
+    Holds:   put_piece(piece_of(a, x, described), b, y, size) makes the tensors at y of b those at x of a
     Raises:  PieceError: it is no such file, or it is cut; OSError: there is no room
     """
     reader = _Reader(blocks)
     sizes = _sizes_in(reader)
+    if sum(sizes) > most_bytes:
+        raise PieceError("its header is that of a larger file")
     places, total = layout(sizes)
     if total:
         os.posix_fallocate(descriptor, slot_at, total)
@@ -136,8 +140,11 @@ def _sizes_in(reader: "_Reader") -> list[int]:
         tensors = json.loads(reader.take(length))
         count = len(tensors) - len({"__metadata__"} & tensors.keys())
         offsets = [tensors[str(number)]["data_offsets"] for number in range(count)]
-        return [int(end) - int(begin) for begin, end in offsets]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        sizes = [int(end) - int(begin) for begin, end in offsets]
+        if any(size < 0 for size in sizes):
+            raise ValueError("a tensor ends before it begins")
+        return sizes
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise PieceError("its header is no header of this format") from error
 
 

@@ -13,7 +13,8 @@ from paceline.recording.plain_files import open_plain
 
 LINES_LOST = "lines_lost"
 # If there is a pipe instead of the file, the line is lost and nothing waits.
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+# A link is not followed: in a directory that others may write to, it would lead to a file of the writer's that is nobody else's to change.
+_OPEN = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class JsonLines:
@@ -61,7 +62,7 @@ class JsonLines:
     def _open(self) -> int:
         if self._file < 0:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self.path, _APPEND, 0o644)
+            self._file = os.open(self.path, _OPEN | os.O_APPEND, 0o644)
             self._torn = _ends_inside_a_line(self.path)
         return self._file
 
@@ -85,7 +86,7 @@ def append_whole_records(path: Path, records: bytes, record_bytes: int) -> None:
     Raises:  OSError: the disk refused them; no reader of whole records sees any of them twice if they are appended again
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    file = os.open(path, _OPEN, 0o644)
     try:
         whole = os.lseek(file, 0, os.SEEK_END) // record_bytes * record_bytes
         os.lseek(file, whole, os.SEEK_SET)

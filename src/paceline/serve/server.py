@@ -116,8 +116,10 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             self.server.answering(self.connection, True)
-            self._send(self.server.answer(HttpRequest(self.command, self.path, headers, body)))
+            answer = self.server.answer(HttpRequest(self.command, self.path, headers, body))
+            # Who does not read the answer waits like who does not ask, and goes first in a crowd.
             self.server.answering(self.connection, False)
+            self._send(answer)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What is no HTTP is refused in one line, without repeating any of it."""

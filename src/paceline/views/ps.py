@@ -7,6 +7,7 @@ from typing import Any
 from paceline.diagnosis.restarts import RestartTotals
 from paceline.facts import RankRecord, Run, SecondaryStatus, Status
 from paceline.views.pace import pace
+from paceline.views.report.redaction import command_without_secrets
 from paceline.views.restarts import restarts_facts, restarts_text
 from paceline.views.status import ranks_text, run_lasts
 from paceline.views.table import table
@@ -77,7 +78,7 @@ def _facts(listed: ListedRun) -> dict[str, Any]:
         "first_host": run.first_host,
         "agent_pid": run.agent_pid,
         "directory": run.directory,
-        "command": list(run.command),
+        "command": command_without_secrets(list(run.command)),
     }
 
 

@@ -5,7 +5,6 @@ Nothing is written unless standard input is whole.
 """
 
 import json
-import marshal
 import mmap
 import os
 import sys
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypedDict
 
 from ..atomic_write import atomic_write
-from ..recording.state_buffer import DOCUMENT
+from ..recording.state_buffer import DOCUMENT, unpacked
 from ..recording.state_piece import BLOCK_BYTES, PieceError, layout, put_piece, sizes_of
 
 
@@ -25,6 +24,8 @@ class Asked(TypedDict):
     """Where to write."""
     plain_bytes: int
     """Size of the plain values."""
+    tensor_file_bytes: int
+    """Size of the file of the tensors."""
     python: str
     """Version of the ranks' Python."""
     facts: dict[str, Any]
@@ -56,8 +57,8 @@ def _export(stream: BinaryIO) -> dict[str, Any]:
     plain = stream.read(asked["plain_bytes"])
     if len(plain) != asked["plain_bytes"]:
         raise PieceError("it is cut")
-    document = dict(zip(DOCUMENT, marshal.loads(plain), strict=True))
-    found = StateDicts(document, _tensors(stream, document["described"]))
+    document = dict(zip(DOCUMENT, unpacked(plain), strict=True))
+    found = StateDicts(document, _tensors(stream, document["described"], asked["tensor_file_bytes"]))
     content = {
         **asked["facts"],
         "models": found.models,
@@ -83,14 +84,14 @@ def _export(stream: BinaryIO) -> dict[str, Any]:
     }
 
 
-def _tensors(stream: BinaryIO, described: Sequence[tuple[str, Sequence[int]]]) -> list[Any]:
+def _tensors(stream: BinaryIO, described: Sequence[tuple[str, Sequence[int]]], most_bytes: int) -> list[Any]:
     """The tensors of the file on the stream, which is read to its end."""
     import torch
 
     descriptor = os.memfd_create("paceline-exported-state", os.MFD_CLOEXEC)
     try:
         blocks = _blocks(stream)
-        total = put_piece(blocks, descriptor, 0)
+        total = put_piece(blocks, descriptor, 0, most_bytes)
         _read_to_its_end(stream, {})
         memory = mmap.mmap(descriptor, total) if total else None
     finally:

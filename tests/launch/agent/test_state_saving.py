@@ -49,7 +49,7 @@ def test_a_step_is_saved_once_and_without_one_nothing_is(tmp_path, ranks):
 
 def test_the_last_two_complete_steps_are_kept_and_what_was_left_half_is_removed(tmp_path, ranks):
     store = state_store(f"file://{tmp_path}/state")
-    store.write("step-3/rank-0.dead.marshal", [b"half"])
+    store.write("step-3/rank-0.dead.msgpack", [b"half"])
     saves = saving(ranks, store)
     for step in (1, 2, 4, 7):
         for rank in ranks:
@@ -70,9 +70,9 @@ def test_what_another_run_saves_meanwhile_is_left_alone_and_its_id_is_told(tmp_p
         # The other one began while the first step was there, and so may be the one that goes on from it.
         assert saved.other_run == ("", "", "r-2", "r-1", "r-2", "r-1")[step - 1]
     assert sorted(complete(store)) == [3, 4, 5, 6]
-    store.write("step-6/rank-0.half.marshal", [b"half"])
+    store.write("step-6/rank-0.half.msgpack", [b"half"])
     mine.end()
-    assert sorted(complete(store)) == [4, 6] and (place / "step-6/rank-0.half.marshal").exists()
+    assert sorted(complete(store)) == [4, 6] and (place / "step-6/rank-0.half.msgpack").exists()
     assert not (place / "ended.json").exists()
     other.end()
     assert complete(store) == {} and (place / "ended.json").exists()

@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from paceline.recording.state_buffer import packed  # noqa: E402
 from paceline.worker.resume import other_ranks, random_state  # noqa: E402
 from paceline.worker.resume.kinds import Context  # noqa: E402
 from paceline.worker.resume.object_graph import CannotPutBack, Capture, Restore  # noqa: E402
@@ -32,7 +33,7 @@ def kept(space, first=b""):
     capture = Capture(Context(None))
     found = [(("train.py", "main"), capture.variables(space))]
     document = {"frames": found, "modules": {}, "nodes": capture.nodes}
-    return document | {"first": first or marshal.dumps((found, {}, capture.nodes))}
+    return document | {"first": first or packed((found, {}, capture.nodes))}
 
 
 def put_back(document, space):

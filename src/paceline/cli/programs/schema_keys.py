@@ -781,7 +781,7 @@ metrics[].*      The fields of FinalMetricDataList.
 """,
     ),
     Schema(
-        name="paceline.saved_state/1",
+        name="paceline.saved_state/2",
         where="`state/step-STEP/manifest.json` of a recording, or below the URL of the checkpoints",
         page="running.md#resume-preview",
         keys="""
@@ -800,7 +800,7 @@ manifest.ranks[].tensors             The file with the tensors, in the safetenso
 manifest.ranks[].tensors.name        Name beside the manifest.
 manifest.ranks[].tensors.size_bytes  Size.
 manifest.ranks[].tensors.sha256      SHA-256.
-manifest.ranks[].plain               The file with the plain values, as marshal writes them.
+manifest.ranks[].plain               The file with the plain values: tagged values in msgpack.
 manifest.ranks[].plain.name          Name beside the manifest.
 manifest.ranks[].plain.size_bytes    Size.
 manifest.ranks[].plain.sha256        SHA-256.

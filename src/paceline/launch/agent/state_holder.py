@@ -42,15 +42,17 @@ class StateHolder:
         """The descriptor of a rank's buffer. It stays the holder's, and closes in every program that this process starts."""
         return self._headers[local_rank].descriptor
 
-    def fill(self, local_rank: int, step: int, tensors: Iterator[bytes], plain: bytes, batch_crc: int | None) -> None:
-        """Put a saved state into the buffer of a rank that has not started. `tensors`: the content of a piece.
+    def fill(
+        self, local_rank: int, step: int, tensors: Iterator[bytes], most_bytes: int, plain: bytes, batch_crc: int | None
+    ) -> None:
+        """Put a saved state into the buffer of a rank that has not started. `tensors`: the content of a piece of `most_bytes`.
 
         Raises:  PieceError: the piece is damaged; OSError: there is no room
         """
         header = self._headers[local_rank]
         cells, at = header.cells, SLOT_AT[0]
         cells[state_buffer.StateCell.STEP_0] = 0
-        tensor_bytes = put_piece(tensors, header.descriptor, at)
+        tensor_bytes = put_piece(tensors, header.descriptor, at, most_bytes)
         os.posix_fallocate(header.descriptor, at + tensor_bytes, len(plain))
         os.pwrite(header.descriptor, plain, at + tensor_bytes)
         cells[state_buffer.StateCell.TENSOR_BYTES_0] = tensor_bytes

@@ -5,7 +5,6 @@ next newest step is tried: what is published is one state, whole.
 """
 
 import hashlib
-import marshal
 import os
 import secrets
 import time
@@ -14,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from paceline.launch.agent.fork_server import memory_left_bytes
+from paceline.recording.plain_values import stored
 from paceline.recording.saved_state import (
     ENDED,
     MANIFEST,
@@ -27,7 +27,7 @@ from paceline.recording.saved_state import (
     parse_manifest,
     step_of,
 )
-from paceline.recording.state_buffer import DOCUMENT, SLOT_AT, KeptSlot, StateHeader, newest_common
+from paceline.recording.state_buffer import DOCUMENT, SLOT_AT, KeptSlot, StateHeader, newest_common, unpacked
 from paceline.recording.state_piece import BLOCK_BYTES, Described, piece_of
 from paceline.storage.state_store import StateStore
 
@@ -172,7 +172,7 @@ class StateSaving:
         # Read again: the slot may have been overwritten before its writes were counted.
         if slot is None or header.slot_of(step) is None or (plain := header.plain(slot)) is None:
             raise _Overwritten
-        document = dict(zip(DOCUMENT, marshal.loads(plain), strict=True))
+        document = dict(zip(DOCUMENT, unpacked(plain), strict=True))
         descriptor, at = header.descriptor, SLOT_AT[slot.number]
         # A disk is slower than a rank, which may write the slot again two kept steps later.
         if self._memory_left() > 2 * slot.tensor_bytes:
@@ -183,7 +183,7 @@ class StateSaving:
     def _write_rank(self, rank: int, source: _Source, token: str) -> SavedRank:
         folder, name = folder_of(source.slot.step), f"rank-{rank}.{token}"
         tensors = self._write(folder, f"{name}.safetensors", piece_of(source.descriptor, source.at, source.described))
-        plain = self._write(folder, f"{name}.marshal", [source.plain])
+        plain = self._write(folder, f"{name}.msgpack", [stored(source.plain)])
         return SavedRank(tensors=tensors, plain=plain, batch_crc=_batch_of(source))
 
     def _write(self, folder: str, name: str, blocks: Iterable[bytes]) -> SavedFile:

@@ -20,7 +20,7 @@ from paceline.launch.engines.base import load as load_engine
 from paceline.launch.engines.submission import Submission
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
-from paceline.recording.owner import require_own
+from paceline.recording.owner import require_own, stranger
 from paceline.recording.plain_files import read_plain
 from paceline.recording.runs import create_run, first_try, newest_try, register
 from paceline.recording.writer import EventLog, write_json
@@ -174,8 +174,10 @@ def observe(run_dir: Path, environ: Mapping[str, str]) -> Observation:
 
 
 def note_end(path: Path, seen: Observation) -> None:
-    """Write the end of the run to the recording, unless it is there already."""
+    """Write the end of the run to the recording, unless it is there already or the recording is another user's."""
     directory = RunDirectory(path)
+    if stranger(path, directory.events_file) is not None:
+        return
     if read_run((directory,))[0].finished_ns is not None:
         return
     EventLog(directory.events_file).append(

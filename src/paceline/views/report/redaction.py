@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+from paceline.probes.environment import without_secrets as without_values
+
 HIDDEN = "[left out]"
 _NAME = r"[\w.-]*(?:api[_-]?key|access[_-]?key|secret|token|passw(?:or)?d|credential)[\w.-]*"
 _NAMED = re.compile(rf"(?i)(?P<name>{_NAME})(?P<sign>['\"]?\s*[=:]\s*)(?!{re.escape(HIDDEN)})['\"]?[^\s'\",;]+['\"]?")
@@ -23,7 +25,7 @@ def without_secrets(text: str) -> str:
 def command_without_secrets(command: list[str]) -> list[str]:
     """The words of a command line: `--api-key VALUE` are two of them."""
     found: list[str] = []
-    for word in command:
+    for word in without_values(command):
         is_value = bool(found) and _OPTION.match(found[-1]) is not None and not word.startswith("-")
         found.append(HIDDEN if is_value else without_secrets(word))
     return found

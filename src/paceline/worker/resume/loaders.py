@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import marshal
 import multiprocessing
 import os
 import sys
@@ -19,6 +18,7 @@ from inspect import CO_GENERATOR
 from types import FrameType
 from typing import Any
 
+from ...recording.state_buffer import packed, unpacked
 from ..error_file import is_users
 from ..no_compile import left_alone_by_compile, passed_over_by_warnings
 from ..signal_handlers import is_of_a_handler
@@ -267,10 +267,10 @@ class Loaders:
             for number, tensor in enumerate(capture.tensors)
             if 0 < tensor.numel() * tensor.element_size() <= _SMALL_BYTES
         }
-        return marshal.dumps((values, capture.nodes, small, of_dataset))
+        return packed((values, capture.nodes, small, of_dataset))
 
     def _put_samplers_back(self, loader: Any, kept: bytes) -> None:
-        values, nodes, small, of_dataset = marshal.loads(kept)
+        values, nodes, small, of_dataset = unpacked(kept)
         if self._ranks_then is not None:
             other_ranks.leave_out_numbers(nodes)
         restore = Restore(nodes, self._session.context)

@@ -10,12 +10,12 @@ The rest is dealt out in the same way to the ranks of now.
 from __future__ import annotations
 
 import copy
-import marshal
 import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from ...recording.state_buffer import unpacked
 from .object_graph import CannotPutBack, Node, Unchanged, Value
 
 _SAMPLER = "torch.utils.data.distributed:DistributedSampler"
@@ -39,7 +39,7 @@ def leave_unchanged(plan: dict[str, Any]) -> None:
 
     Raises:  CannotPutBack: it is not known what the training has changed
     """
-    first_frames, first_modules, first_nodes = marshal.loads(plan["first"])
+    first_frames, first_modules, first_nodes = unpacked(plan["first"])
     names = [name for name, _ in plan["frames"]]
     if names != [name for name, _ in first_frames]:
         raise CannotPutBack("the training loop is in another function than the one of the first step")

@@ -3,10 +3,11 @@
 import ctypes
 import hashlib
 import importlib
-import marshal
 import random
 import sys
 from typing import Any
+
+from ...recording.state_buffer import packed, unpacked
 
 
 def kept() -> bytes:
@@ -18,13 +19,13 @@ def kept() -> bytes:
     numpy = sys.modules.get("numpy.random")
     states = of_tensor(torch.get_rng_state()), random.getstate(), None if numpy is None else of_numpy(numpy), cuda
     # They are written with each saved state, many of them unchanged.
-    return marshal.dumps(states)
+    return packed(states)
 
 
 def put_back(states: bytes) -> None:
     """Set the global generators to states from `kept`."""
     torch = sys.modules["torch"]
-    own, python, of_numpy_then, cuda = marshal.loads(states)
+    own, python, of_numpy_then, cuda = unpacked(states)
     torch.set_rng_state(to_tensor(own))
     random.setstate(python)
     if of_numpy_then is not None:

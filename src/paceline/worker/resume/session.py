@@ -14,7 +14,6 @@ import functools
 import gc
 import importlib
 import io
-import marshal
 import os
 import random
 import sys
@@ -25,7 +24,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn
 
-from ...recording.state_buffer import DOCUMENT, STEPS_WITHOUT_HEAD, Keeping, StateCell
+from ...recording.state_buffer import DOCUMENT, STEPS_WITHOUT_HEAD, Keeping, StateCell, packed, unpacked
 from .. import gradients
 from ..error_file import users_frame
 from ..no_compile import leave_module_alone, left_alone_by_compile, passed_over_by_warnings
@@ -124,7 +123,7 @@ class ResumeSession:
             plain = self.slots.header.plain(slot) if slot is not None else None
             if plain is None:
                 self._cannot_begin(CannotPutBack(f"the kept state of step {step} is damaged (F04)"))
-            self._plan = dict(zip(DOCUMENT, marshal.loads(plain), strict=True))
+            self._plan = dict(zip(DOCUMENT, unpacked(plain), strict=True))
             self._plan["slot"] = slot
             self._heads = step
             self._again_until = step + max(1, self._every_before)
@@ -142,7 +141,7 @@ class ResumeSession:
                 random_state.begin_for_rank(self._plan["began"], self._rank)
             else:
                 self.files.expect(self._plan["files"])
-                self._began = marshal.loads(self._plan["began"])
+                self._began = unpacked(self._plan["began"])
             atexit.register(self._was_put_back)
             try:
                 self._require_same_sources(self._plan)
@@ -195,7 +194,7 @@ class ResumeSession:
             random_state.put_numpy(numpy_random, self._began["numpy"])
         elif numpy_random is not None:
             self._began["numpy"] = random_state.of_numpy(numpy_random)
-        self._began_with = marshal.dumps(self._began)
+        self._began_with = packed(self._began)
 
     def _patch(self) -> None:
         torch = sys.modules["torch"]
@@ -290,7 +289,7 @@ class ResumeSession:
         extra = [capture.value(one) for one in _extra()]
         gradients = self._gradients(capture)
         kept_exchanges = exchanges.kept(capture, self.buckets.models())
-        self._first = self._first or marshal.dumps((kept_frames, modules, capture.nodes))
+        self._first = self._first or packed((kept_frames, modules, capture.nodes))
         document = (
             [loop.cursor() for loop in chain],
             is_loop,
@@ -314,7 +313,7 @@ class ResumeSession:
             kept_exchanges,
         )
         _flush_output()
-        self._slot = self.slots.write(self._heads, capture.tensors, capture.described, marshal.dumps(document))
+        self._slot = self.slots.write(self._heads, capture.tensors, capture.described, packed(document))
         self._cells[StateCell.KEEPING] = Keeping.KEPT
         if self._is_on:
             self.batch_is_due = True
@@ -518,7 +517,7 @@ class ResumeSession:
         """The variables at the head as plain data: as the script has made them for this number of ranks."""
         capture = Capture(self.context)
         stack, main = self._captured(capture, frame)
-        return marshal.dumps((stack, main, capture.nodes))
+        return packed((stack, main, capture.nodes))
 
     def _say_other_ranks(self, ranks_then: int) -> None:
         if self._rank:

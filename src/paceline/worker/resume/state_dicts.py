@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from .object_graph import Value
 
-_SEQUENCES = {"list": list, "deque": list, "set": set, "frozenset": set}
+_SEQUENCES = {"tuple": tuple, "list": list, "deque": list, "set": set, "frozenset": set}
 _DICTS = frozenset({"dict", "ordered", "counter", "default"})
 # What these stand for is in the script, or belongs to its process.
 _NO_VALUES = frozenset(
@@ -22,8 +22,23 @@ _SCHEDULERS = "torch.optim.lr_scheduler:"
 _OPTIMIZERS, _EXTRA = ("optimizer", "scheduler"), "extra"
 
 
+# A state of another user may be made to cost: nodes that lead to each other many times, or deep, or under names without end.
+_MOST_DEPTH, _MOST_PARTS, _MOST_MODULES, _LONGEST_NAME = 100, 10_000_000, 100_000, 1_000
+
+
 class _NotPlain(Exception):
     """A value that holds an object."""
+
+
+class _Made(NamedTuple):
+    """The plain value of a node."""
+
+    value: Any
+    """The value."""
+    depth: int = 1
+    """How deep it is."""
+    size: int = 1
+    """Number of parts, each as often as it is held."""
 
 
 class StateDicts:
@@ -39,6 +54,8 @@ class StateDicts:
         self._nodes = document["nodes"]
         self._tensors = tensors
         self._met: set[int] = set()
+        self._made: dict[int, _Made] = {}
+        self._modules_left = _MOST_MODULES
         # Breadth first: an object that two names lead to gets the shorter one.
         self._waiting = deque(self._variables(document))
         while self._waiting:
@@ -66,6 +83,9 @@ class StateDicts:
             self.values[name] = value
             return
         if not value or self._nodes[value[0]] is None:
+            return
+        if len(name) > _LONGEST_NAME:
+            self.left_out.append(f"{name[:_LONGEST_NAME]}...")
             return
         code, payload = self._nodes[value[0]]
         # A model or optimizer that has two variables has two names, as two variables have one plain value.
@@ -105,7 +125,7 @@ class StateDicts:
         elif code in _DICTS and type(payload) is list:
             for key, value in zip(payload[1][::2], payload[1][1::2], strict=True):
                 self._waiting.append((f"{name}[{key!r}]", value, False))
-        elif (code in _SEQUENCES or code == "tuple") and type(payload) is list:
+        elif code in _SEQUENCES and type(payload) is list:
             items = payload if code in ("set", "frozenset") else payload[1]
             self._waiting.extend((f"{name}[{number}]", value, False) for number, value in enumerate(items))
         else:
@@ -118,6 +138,9 @@ class StateDicts:
     # ------------------------------------------------------------------------------------------------------- state dicts
 
     def _of_module(self, payload: Any, prefix: str = "") -> dict[str, Any]:
+        self._modules_left -= 1
+        if self._modules_left < 0 or prefix.count(".") > _MOST_DEPTH:
+            raise _NotPlain
         _, _, parameters, buffers, children, _, *rest = payload
         not_persistent = rest[0] if rest else ()
         found: dict[str, Any] = OrderedDict()
@@ -165,20 +188,34 @@ class StateDicts:
         node = self._nodes[value[0]] if value else None
         if node is None or value[0] in above:
             raise _NotPlain
+        if value[0] not in self._made:
+            self._made[value[0]] = self._make(node, (*above, value[0]))
+        made = self._made[value[0]]
+        if len(above) + made.depth > _MOST_DEPTH:
+            raise _NotPlain
+        return made.value
+
+    def _make(self, node: Any, within: tuple[int, ...]) -> _Made:
         code, payload = node
-        within = (*above, value[0])
         if code == "tensor" and payload[0] is not None:
-            return self._tensors[payload[0]]
+            return _Made(self._tensors[payload[0]])
         if code == "bytearray":
-            return payload
+            return _Made(payload)
         # The checksum of a long container that the script makes again is no value.
-        if type(payload) is list:
-            if code == "tuple":
-                return tuple(self._plain(item, within) for item in payload[1])
-            if code in _SEQUENCES:
-                items = payload if code in ("set", "frozenset") else payload[1]
-                return _SEQUENCES[code](self._plain(item, within) for item in items)
-            if code in _DICTS:
-                plain = [self._plain(item, within) for item in payload[1]]
-                return dict(zip(plain[::2], plain[1::2], strict=True))
-        raise _NotPlain
+        if type(payload) is not list or len(within) > _MOST_DEPTH:
+            raise _NotPlain
+        if code not in _SEQUENCES and code not in _DICTS:
+            raise _NotPlain
+        parts = payload if code in ("set", "frozenset") else payload[1]
+        plain = [self._plain(part, within) for part in parts]
+        below = [self._made[part[0]] for part in parts if type(part) is tuple]
+        size = len(plain) + sum(one.size for one in below)
+        # Whoever hashes, compares or prints a value meets what two places hold twice.
+        if size > _MOST_PARTS:
+            raise _NotPlain
+        try:
+            made = dict(zip(plain[::2], plain[1::2], strict=True)) if code in _DICTS else _SEQUENCES[code](plain)
+        except TypeError:
+            # A set that was frozen holds nothing that can be hashed any more.
+            raise _NotPlain from None
+        return _Made(made, 1 + max((one.depth for one in below), default=0), size)
