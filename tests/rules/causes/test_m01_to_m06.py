@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.diagnosis.case import Call, GroupCounters, Heartbeat
+from paceline.diagnosis.case import Call, Divergence, GroupCounters, Heartbeat
 from paceline.diagnosis.desync.calls import CallComparison, RankCalls
 from paceline.diagnosis.verdict import diagnose
 from paceline.findings import Confidence
@@ -115,6 +115,28 @@ def test_the_flight_recorder_has_no_lines_of_code_so_the_newest_call_gives_its_o
     (finding,) = found("M06", case(pulses=stands, divergences=comparison.divergences(1, final=True)))
     assert (finding.ranks, finding.since_step) == ((1,), 13)
     assert "train.py:99" in finding.saw[0]
+
+
+def test_a_call_at_whose_place_ddp_exchanges_gradients_elsewhere_is_one_too_many(found, case, call, diverged, pulse):
+    recorded = {
+        0: call(19, "all_reduce", shape=(6792,), site=None, reduce_op=None),
+        1: call(19, "all_reduce", shape=(1,), site=None, reduce_op=None),
+    }
+    divergence = Divergence(
+        group="0",
+        ranks=(0, 1),
+        index=19,
+        found_ns=0,
+        calls=recorded,
+        windows={rank: (one,) for rank, one in recorded.items()},
+        basis="flight recorder",
+        recorder="nccl2",
+    )
+    alone = pulse(1, calls={"0": 1}, last_call=call(1, "all_reduce", shape=(1,)))
+    (finding,) = found("M06", case(pulses=(pulse(0), alone), divergences=(divergence,)))
+    assert finding.ranks == (1,) and "collective 19 of group 0, rank 0 has all_reduce" in finding.saw[1]
+    made_too = pulse(0, calls={"0": 1}, last_call=call(1, "all_reduce", shape=(1,)))
+    assert found("M06", case(pulses=(made_too, alone), divergences=(divergence,))) == []
 
 
 def in_lane(rank, entered, over, **more):

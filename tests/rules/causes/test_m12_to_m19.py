@@ -218,6 +218,38 @@ def test_without_a_flight_recorder_the_calls_from_python_tell_the_circle(found, 
     assert found("M16", stands(last(g1=13, g2=12), at_work)) == []
 
 
+def on_device(*, messages=(), **since_ns):
+    """What a device's recorder has of the groups: number 13 of each is not over, and was issued then."""
+    return {
+        "phase": "training",
+        "groups": tuple(
+            GroupCounters(
+                name=name.removeprefix("g"), enqueued=13, completed=12, recorder="nccl2", open_since_ns=issued_ns
+            )
+            for name, issued_ns in since_ns.items()
+        )
+        + ((GroupCounters(name="0", enqueued=4, completed=4, recorder="nccl2", messages=messages),) * bool(messages)),
+    }
+
+
+def test_on_a_device_both_ranks_have_issued_both_and_the_order_tells_the_circle(found, stands):
+    first, other = on_device(g1=7, g2=8), on_device(g1=8, g2=7)
+    (finding,) = found("M16", stands(first, other))
+    assert finding.ranks == (0, 1) and "group 1, for rank 1" in finding.saw[0]
+    assert [one.ranks for one in found("M16", stands(first, other, first))] == [(1,)]
+    assert found("M16", stands(first, first)) == []
+    assert found("M16", stands(first, on_device(g1=8))) == []
+
+
+def test_messages_on_a_device_that_nobody_sends_are_a_circle(found, stands):
+    both = on_device(messages=((1, 0),)), on_device(messages=((0, 1),))
+    (finding,) = found("M17", stands(*both))
+    assert finding.ranks == (0, 1)
+    # The other end has come, or what it has issued is not known.
+    assert found("M17", stands(both[0], both[0])) == []
+    assert found("M17", stands(both[0], {"groups": None})) == []
+
+
 @pytest.fixture
 def to_peer(call):
     """The fields of a rank that waits in a send or receive."""

@@ -81,7 +81,7 @@ def _wait_of(case: Case, rank: int) -> Wait | None:
     if pulse is None:
         return None
     if is_pending(pulse):
-        return next(_in_a_collective(case, pulse), None)
+        return next(_in_a_collective(case, pulse), None) or next(_in_a_message(case, pulse), None)
     if not any(beside.groups for beside in case.pulses.values()) and (wait := _in_a_call(case, pulse)) is not None:
         return wait
     call = pulse.last_call
@@ -109,10 +109,53 @@ def _in_a_collective(case: Case, pulse: Heartbeat) -> Iterator[Wait]:
             and (entered := _entered(case, rank, counters)) is not None
             and entered < (counters.enqueued if counters.recorder == HOST_RECORDER else counters.completed + 1)
         )
+        absent = absent or _in_another_first(case, pulse, counters, members)
         if absent:
             yield Wait(
                 rank=pulse.rank, awaited=absent, group=counters.name, index=counters.completed + 1, call=pulse.last_call
             )
+
+
+def _in_another_first(
+    case: Case, pulse: Heartbeat, counters: GroupCounters, members: tuple[int, ...]
+) -> tuple[int, ...]:
+    """On a device a rank issues a collective and goes on. Members that have issued this one after another one that is not over."""
+    if _first_on_device(pulse) != (counters.name, counters.recorder):
+        return ()
+    firsts = {rank: _first_on_device(case.pulses[rank]) for rank in members if rank in case.pulses}
+    return tuple(
+        rank for rank, first in firsts.items() if first is not None and first != (counters.name, counters.recorder)
+    )
+
+
+def _first_on_device(pulse: Heartbeat) -> tuple[str, str] | None:
+    """The group of the collective that this rank has issued first of those that are not over."""
+    pending = [
+        (counters.open_since_ns, counters.name, counters.recorder)
+        for counters in pulse.groups or ()
+        if counters.enqueued > counters.completed and counters.open_since_ns is not None
+    ]
+    return min(pending)[1:] if pending else None
+
+
+def _in_a_message(case: Case, pulse: Heartbeat) -> Iterator[Wait]:
+    """A send or receive that is not over, by a device's recorder, and that its other end has not issued."""
+    call = pulse.last_call if pulse.last_call is not None and pulse.last_call.operation in _TO_ONE_PEER else None
+    for counters in pulse.groups or ():
+        for message in counters.messages:
+            (other,) = [rank for rank in message if rank != pulse.rank] or [pulse.rank]
+            beside = case.pulses.get(other)
+            if beside is not None and beside.groups is not None and message not in _messages(beside, counters):
+                yield Wait(rank=pulse.rank, awaited=(other,), call=call)
+
+
+def _messages(pulse: Heartbeat, group: GroupCounters) -> set[tuple[int, int]]:
+    return {
+        message
+        for counters in pulse.groups or ()
+        if (counters.name, counters.recorder) == (group.name, group.recorder)
+        for message in counters.messages
+    }
 
 
 def _in_a_call(case: Case, pulse: Heartbeat) -> Wait | None:

@@ -246,7 +246,13 @@ def _by_chains(
             > min((one.open for one in at.values() if one.open), default=1 << 63)
             for at in groups.values()
         )
-        return Waits(tuple(sorted(inside)), (), FLIGHT_RECORDER, recorder=ON_DEVICE) if is_over_elsewhere else None
+        # Or they wait for each other's messages, so that none of them is at the end of a chain.
+        in_messages = any(
+            one.open is not None for group, at in groups.items() if not isinstance(group, _Place) for one in at.values()
+        )
+        if is_over_elsewhere or in_messages:
+            return Waits(tuple(sorted(inside)), (), FLIGHT_RECORDER, recorder=ON_DEVICE)
+        return None
     where = max(whole, key=lambda one: len(one.ranks))
     place = _place_of(where.group)
     return Waits(

@@ -47,6 +47,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         )
     if not found_any and not any(divergence.basis == "calls" for divergence in case.divergences):
         yield from _against_gradients(case)
+        yield from _beside_gradients(case)
         yield from _against_lanes(case)
 
 
@@ -76,6 +77,32 @@ def _against_gradients(case: Case) -> Iterator[CauseFinding]:
             f"{words}; this call has {call.size_bytes}",
         ),
     )
+
+
+def _beside_gradients(case: Case) -> Iterator[CauseFinding]:
+    """A call from Python that a flight recorder shows at the place of a call that no Python of the other ranks has made: DDP's own."""
+    for divergence in case.divergences:
+        alone = [
+            (pulse, call, recorded)
+            for pulse in case.pulses.values()
+            if (call := pulse.last_call) and (recorded := divergence.calls.get(pulse.rank)) and _is_alone(case, pulse)
+            if (call.operation, call.shape) == (recorded.operation, recorded.shape)
+        ]
+        if len(alone) != 1:
+            continue
+        ((pulse, call, _),) = alone
+        (other, theirs) = next((rank, one) for rank, one in divergence.calls.items() if rank != pulse.rank)
+        yield _finding(
+            (pulse.rank,),
+            call_line=str(call.site) if call.site is not None else "",
+            extra=True,
+            since_step=pulse.step_count,
+            confidence=Confidence.HIGH,
+            saw=(
+                f"rank {pulse.rank}: {call_text(call)}, call {call.index}; no other rank has made it",
+                f"at its place, collective {divergence.index} of group {divergence.group}, rank {other} has {call_text(theirs)}",
+            ),
+        )
 
 
 def _against_lanes(case: Case) -> Iterator[CauseFinding]:
