@@ -13,7 +13,7 @@ from torchrun_grammar import numbers
 GROUP = "torch.distributed.backends"
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 ENTRY_POINTS = PROJECT["entry-points"][GROUP]
-SCRIPT = """
+SCRIPT = r"""
 import os
 import sys
 import torch
