@@ -54,9 +54,9 @@ def test_a_killed_rank_costs_no_step_and_no_restart(paceline, server):
     assert found["resumed"] and found["finding"]["ranks"] == [1]
     (told,) = events(paceline, "resumed")
     assert (told["attempt"], told["step"], told["rank"], told["steps_again"]) == (1, 5, 1, 0)
-    # Both ends are recorded as those of the first attempt, with what is known of them.
-    ended = [(event["attempt"], event["rank"], event["code"]) for event in events(paceline, "rank_exited")]
-    assert sorted(ended) == [(0, 0, -9), (0, 1, -9), (1, 0, 0), (1, 1, 0)]
+    # Both ends are recorded as those of the first attempt, with what is known of them. Rank 0 may fail before it is ended.
+    ended = {(event["attempt"], event["rank"]): event["code"] for event in events(paceline, "rank_exited")}
+    assert ended.pop((0, 0)) in (-9, 1) and ended == {(0, 1): -9, (1, 0): 0, (1, 1): 0}
     of_run = totals(paceline.evidence().events)
     assert (of_run.count, of_run.lost_steps, len(of_run.resumed)) == (1, 0, 1)
     (run,) = json.loads(paceline.run("ps", "--json").out)["runs"]

@@ -281,7 +281,9 @@ def test_a_stop_while_requirements_are_installed_ends_the_installation(paceline,
     (source / "requirements.txt").write_text("nothing\n")
     (source / "train.py").write_text("print('started')\n")
     python = paceline.directory / "python"
-    python.write_text(f'#!/bin/sh\n[ "$2" = pip ] && touch installing && sleep 300\nexec {sys.executable} "$@"\n')
+    python.write_text(
+        f'#!/bin/sh\ncase "$*" in *"\'pip\'"*) touch installing && sleep 300;; esac\nexec {sys.executable} "$@"\n'
+    )
     python.chmod(0o755)
     job = paceline.start("run", "--source-dir", str(source), "train.py", PYTHON_EXEC=str(python))
     job.until((source / "installing").exists)

@@ -26,7 +26,7 @@ def test_an_exception_is_reported_with_the_users_own_frame(workplace):
     assert (error["type"], error["message"], error["rank"]) == ("RuntimeError", "bad batch [1, 2]", 0)
     assert (error["function"], error["source"]) == ("deep", 'raise RuntimeError(f"bad batch {batch}")')
     # The traceback on stderr is the one of a run without us.
-    assert "RuntimeError: bad batch" in left.err and "paceline" not in left.err
+    assert "RuntimeError: bad batch" in left.err and "src/paceline" not in left.err
 
 
 @pytest.mark.slow

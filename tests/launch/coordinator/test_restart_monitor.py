@@ -80,6 +80,7 @@ def test_the_tries_of_a_job_before_count_as_attempts(recording, events):
     for rank in range(2):
         first.segment("algo-1", rank, steps=7)
     second = first.path.with_name("r-000001.2")
+    second.mkdir()
     monitor = RestartMonitor(second, 2 * 10**18, lambda event, **fields: events.append(fields))
     heard(monitor, {"a": ranks(0, 1, 1)}, 0, 2)
     (fields,) = events
