@@ -242,6 +242,26 @@ def test_a_rank_that_does_not_come_and_a_device_that_is_behind_are_two_findings(
     assert found == {"N01": (4,), "N12": (1,)}
 
 
+@pytest.mark.parametrize(
+    ("own_entry", "found"), [("over", ("N11", ())), ("left out", ("N11", ())), ("open", ("N01", (2,)))]
+)
+def test_a_batch_of_sends_is_over_when_its_own_entry_is(own_entry, found):
+    # ProcessGroupNCCL never says of the sends of a batch that they are over.
+    documents = {}
+    for rank in range(3):
+        titles = f"nccl:send {rank}->{(rank + 1) % 3}", f"nccl:recv {rank}<-{(rank + 2) % 3}"
+        sends = [entry(1, title, is_p2p=True, p2p_seq_id=1, op_id=2) for title in titles]
+        batch = [entry(1, "nccl:coalesced", over=own_entry == "over", p2p_seq_id=1, op_id=2)]
+        calls = [*sends, *batch * (own_entry != "left out"), entry(2, op_id=3)]
+        if own_entry == "open":
+            # The last rank does not come to the batch.
+            calls = calls[:-1] if rank < 2 else []
+        documents[rank] = whole(entry(1, over=True), *calls)
+        for place, one in enumerate(documents[rank]["entries"]):
+            one["record_id"] = place
+    assert [(finding.code, finding.ranks) for finding in judged(documents)] == [found]
+
+
 @pytest.mark.parametrize(("form", "situation"), recordings())
 def test_every_recorded_dump_is_judged_as_it_must_be(form, situation):
     one, expected = situations(form)[situation], EXPECTED[situation]

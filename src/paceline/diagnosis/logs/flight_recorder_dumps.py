@@ -10,7 +10,8 @@ import io
 import json
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -30,6 +31,9 @@ _ABOVE_ALL_NUMBERS = 1 << 63
 _MESSAGE = re.compile(r"\b(send|recv)\b(?: (\d{1,9})(?:->|<-)(\d{1,9}))?", re.IGNORECASE)
 # One entry for calls that were issued as one. The calls have entries of their own.
 _COALESCED = "coalesced"
+_SENT_KEY = "p2p_seq_id"
+# The name of ProcessGroupNCCL's recorder.
+_COUNTS_BATCHES = "nccl"
 # The recorder writes the first under this name and the second under that of the whole job.
 _WHOLE_JOB = ("0", "default_pg")
 
@@ -353,6 +357,7 @@ def _group(
     ahead: set[int] = set()
     entries = [entry for _, entry in placed]
     sent = {_number(entry, "op_id") for entry in entries if entry.get("is_p2p")} - {None}
+    of_batches = _sends_of_batches(entries, sent) if recorder == _COUNTS_BATCHES else {}
     for place, entry in placed:
         index, title = _number(entry, _KEY if _KEY in entry else _OLD_KEY), _text(entry.get("profiling_name", "?"))
         if index is None:
@@ -360,8 +365,9 @@ def _group(
         message = _MESSAGE.search(title)
         if _KEY not in entry and message is not None:
             raise ValueError("this torch numbers sends and receives with the collectives: ranks cannot be compared")
-        over = bool(entry.get("retired")) or entry.get("state") == "completed"
+        over = _is_over(entry)
         if entry.get("is_p2p"):
+            over = over or of_batches.get(_number(entry, _SENT_KEY), False)
             if message is not None and message[2] is not None:
                 here, there = int(message[2]), int(message[3])
                 ends = (here, there) if message[1].lower() == "send" else (there, here)
@@ -386,6 +392,24 @@ def _group(
         open=min(waits, default=None), open_place=min(waits.values(), default=None), messages=tuple(messages),
         counters=_counters(status), operations_ahead=frozenset(ahead),
     )  # fmt: skip
+
+
+def _is_over(entry: Mapping[str, Any]) -> bool:
+    return bool(entry.get("retired")) or entry.get("state") == "completed"
+
+
+def _sends_of_batches(entries: Sequence[Mapping[str, Any]], sent: Collection[int | None]) -> dict[int | None, bool]:
+    """Number of a batch of sends -> whether it is over. Of ProcessGroupNCCL's recorder, in which a send alone has a number of its own.
+
+    The batch's own entry alone says it: its sends never do. Where only what is open is dumped, that of a batch that is over is left out.
+    """
+    together = Counter(_number(entry, _SENT_KEY) for entry in entries if entry.get("is_p2p"))
+    found = {number: True for number, count in together.items() if count > 1}
+    for entry in entries:
+        is_batch = _text(entry.get("profiling_name")).endswith(_COALESCED)
+        if is_batch and not entry.get("is_p2p") and _number(entry, "op_id") in sent:
+            found[_number(entry, _SENT_KEY)] = _is_over(entry)
+    return found
 
 
 def _call(entry: dict[str, Any], index: int, operation: str) -> DumpedCall:
