@@ -15,6 +15,7 @@ from paceline.recording.state_buffer import Keeping, StateCell, StateHeader
 
 MARK = "RESUME_TEST_MARK"
 _STATE_BUFFER = "memfd:paceline-state"
+_RING = "memfd:paceline-ring"
 _SECONDS_FOR_A_STACK = 5.0
 
 
@@ -25,8 +26,9 @@ class Run:
     mark: str
     host_count: int = 1
     _headers: dict[int, StateHeader] = field(default_factory=dict)
-    _rings: dict[Path, RingReader] = field(default_factory=dict)
-    _directories: set[Path] = field(default_factory=set)
+    # Inode -> the ring, and the agent that holds it.
+    _rings: dict[int, RingReader] = field(default_factory=dict)
+    _agents: dict[int, int] = field(default_factory=dict)
 
     def processes(self) -> list[int]:
         """Every process of the run that lives."""
@@ -56,14 +58,13 @@ class Run:
         return [child for child in children(pid) if not _is_tracker(child)]
 
     def hosts(self) -> list[list[int]]:
-        """The ranks of each host, which has a directory of rings of its own."""
-        by_directory: dict[Path, list[int]] = {}
+        """The ranks of each host, which has an agent of its own."""
+        by_agent: dict[int, list[int]] = {}
         alive = {header.pid: rank for rank, header in self.ranks().items()}
-        for path in self._rings:
-            pid = int(path.stem.partition("-")[2])
-            if pid in alive:
-                by_directory.setdefault(path.parent, []).append(alive[pid])
-        return list(by_directory.values())
+        for inode, ring in self._rings.items():
+            if (pid := ring.header().pid) in alive:
+                by_agent.setdefault(self._agents[inode], []).append(alive[pid])
+        return list(by_agent.values())
 
     def close(self) -> None:
         for reader in self._rings.values():
@@ -72,39 +73,23 @@ class Run:
             os.close(header.descriptor)
 
     def _ring_headers(self) -> Iterator[RingHeader]:
-        if len(self._directories) < self.host_count:
-            self._look_for_rings()
-        for directory in self._directories:
-            # The agent removes the directory when the job ends.
-            with suppress(FileNotFoundError):
-                for path in set(directory.glob("*-*.ring")) - self._rings.keys():
+        agents = {agent for agent in self._agents.values() if is_alive(agent)}
+        for agent in agents if len(agents) >= self.host_count else self.processes():
+            for inode, link in _open_files(agent, _RING):
+                if inode not in self._rings:
                     with suppress(NotARing, OSError):
-                        self._rings[path] = RingReader(path)
+                        self._rings[inode] = RingReader(link, os.open(link, os.O_RDONLY | os.O_CLOEXEC))
+                        self._agents[inode] = agent
         for reader in self._rings.values():
             with suppress(NotARing, OSError):
                 yield reader.header()
 
-    def _look_for_rings(self) -> None:
-        needle = f"{MARK}={self.mark}".encode()
-        for pid in _pids():
-            environment = _environment(pid)
-            if needle in environment:
-                for variable in environment:
-                    name, _, value = variable.partition(b"=")
-                    if name == b"PACELINE_RING_DIR":
-                        self._directories.add(Path(os.fsdecode(value)))
-
     def _look_for_buffers(self) -> None:
         for pid in self.processes():
-            for link in Path(f"/proc/{pid}/fd").glob("*"):
-                try:
-                    if _STATE_BUFFER not in os.readlink(link):
-                        continue
-                    inode = link.stat().st_ino
-                    if inode not in self._headers:
+            for inode, link in _open_files(pid, _STATE_BUFFER):
+                if inode not in self._headers:
+                    with suppress(OSError, ValueError):
                         self._headers[inode] = StateHeader(os.open(link, os.O_RDWR | os.O_CLOEXEC))
-                except (OSError, ValueError):
-                    continue
 
 
 @dataclass
@@ -216,6 +201,14 @@ def _send(pid: int, number: signal.Signals) -> bool:
 
 def _is_tracker(pid: int) -> bool:
     return "resource_tracker" in command(pid)
+
+
+def _open_files(pid: int, name: str) -> Iterator[tuple[int, Path]]:
+    """Inode and link of each file with such a name that a process has open."""
+    for link in Path(f"/proc/{pid}/fd").glob("*"):
+        with suppress(OSError):
+            if name in os.readlink(link):
+                yield link.stat().st_ino, link
 
 
 def _pids() -> list[int]:
