@@ -15,8 +15,11 @@ from paceline.recording.state_buffer import Keeping, StateCell, StateHeader
 
 MARK = "RESUME_TEST_MARK"
 _STATE_BUFFER = "memfd:paceline-state"
-_RING = "memfd:paceline-ring"
+# Memory that a rank has handed over, or its file where the rank was there before the agent listened.
+_RING = r"memfd:paceline-ring|\.ring\b"
 _SECONDS_FOR_A_STACK = 5.0
+# Descriptors are looked through no more often: a phase that a rank is to be killed in may last a millisecond.
+_LOOKED_AGAIN_SECONDS = 0.05
 
 
 @dataclass
@@ -29,6 +32,7 @@ class Run:
     # Inode -> the ring, and the agent that holds it.
     _rings: dict[int, RingReader] = field(default_factory=dict)
     _agents: dict[int, int] = field(default_factory=dict)
+    _looked: float = 0.0
 
     def processes(self) -> list[int]:
         """Every process of the run that lives."""
@@ -73,6 +77,14 @@ class Run:
             os.close(header.descriptor)
 
     def _ring_headers(self) -> Iterator[RingHeader]:
+        if time.monotonic() - self._looked > _LOOKED_AGAIN_SECONDS:
+            self._look_for_rings()
+            self._looked = time.monotonic()
+        for reader in self._rings.values():
+            with suppress(NotARing, OSError):
+                yield reader.header()
+
+    def _look_for_rings(self) -> None:
         agents = {agent for agent in self._agents.values() if is_alive(agent)}
         for agent in agents if len(agents) >= self.host_count else self.processes():
             for inode, link in _open_files(agent, _RING):
@@ -80,9 +92,6 @@ class Run:
                     with suppress(NotARing, OSError):
                         self._rings[inode] = RingReader(link, os.open(link, os.O_RDONLY | os.O_CLOEXEC))
                         self._agents[inode] = agent
-        for reader in self._rings.values():
-            with suppress(NotARing, OSError):
-                yield reader.header()
 
     def _look_for_buffers(self) -> None:
         for pid in self.processes():
@@ -204,10 +213,10 @@ def _is_tracker(pid: int) -> bool:
 
 
 def _open_files(pid: int, name: str) -> Iterator[tuple[int, Path]]:
-    """Inode and link of each file with such a name that a process has open."""
+    """Inode and link of each file with such a name, a pattern, that a process has open."""
     for link in Path(f"/proc/{pid}/fd").glob("*"):
         with suppress(OSError):
-            if name in os.readlink(link):
+            if re.search(name, os.readlink(link)):
                 yield link.stat().st_ino, link
 
 
