@@ -183,7 +183,8 @@ class RayCluster:
                 argv = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
             except OSError:
                 continue
-            if argv and "ray" not in argv.split("paceline")[0].lower():
+            # The folder of the clone may have any name.
+            if argv and "ray" not in re.split("-m paceline|src/paceline", argv)[0].lower():
                 found.append(argv)
         return found
 
