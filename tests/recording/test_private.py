@@ -12,7 +12,9 @@ from paceline.cli.submit import parse
 from paceline.cli.values import directory_mode
 from paceline.contract.tree import Tree, lay_directories, write_config
 from paceline.errors import UsageError
+from paceline.facts import Run
 from paceline.job_file import job_document
+from paceline.launch.agent.output import _recording
 from paceline.launch.engines import jobs
 from paceline.launch.engines.fake.engine import engine as fake_engine
 from paceline.launch.engines.package import package
@@ -20,7 +22,10 @@ from paceline.launch.engines.slurm import engine as slurm
 from paceline.launch.engines.slurm.engine import _lay
 from paceline.launch.engines.submission import host_file
 from paceline.probes.environment import without_secrets
-from paceline.recording.runs import create_run, make_next_try
+from paceline.recording.plain_files import make_folder, write_plain
+from paceline.recording.runs import create_run, make_next_try, register, write_run
+from paceline.recording.writer import JsonLines, append_whole_records, write_json
+from paceline.storage.state_store import state_store
 
 JOB = a_submission()
 
@@ -130,3 +135,47 @@ def test_the_contracts_configuration_is_nobody_elses_to_read(tmp_path):
 )  # fmt: skip
 def test_the_command_is_kept_without_its_secrets(typed, kept):
     assert " ".join(without_secrets(typed.split())) == kept
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o002, 0o022, 0o077])
+def test_what_is_read_back_is_its_users_alone_to_change(tmp_path, mask):
+    """Also where its user opens the directory later: folders too, in which a file can be replaced."""
+    with umask(mask):
+        directory = create_run(tmp_path / "runs", "r-000001", 0o755 & ~mask)
+        run = Run(id="r-1", name="n", directory=str(directory.path), command=(), started_ns=1, first_host="a")
+        write_run(run)
+        assert register("r-000001", directory.path, tmp_path / "index/deep") is None
+        write_json(directory.host_file("a"), {})
+        JsonLines(directory.events_file).append({})
+        JsonLines(directory.telemetry_file("a")).append({})
+        append_whole_records(directory.path / "hosts/b/attempt_0/steps_10s.roll", b"12", 2)
+        state_store(str(directory.path / "state")).write("0/piece", [b"1"])
+        _recording(directory.path / "hosts/c/attempt_0/rank_0.out").close()
+    below = [path for top in (directory.path, tmp_path / "index") for path in (top, *top.rglob("*"))]
+    assert len(below) > 18 and not [path for path in below if mode(path) & 0o022]
+
+
+@pytest.mark.parametrize("what", ["a link", "a link to nothing", "a pipe", "a directory"])
+def test_nothing_is_written_where_a_link_or_a_pipe_has_the_name(tmp_path, what):
+    log, mine = tmp_path / "rank_0.out", tmp_path / "mine"
+    if what == "a link":
+        mine.write_text("kept")
+    if what.startswith("a link"):
+        log.symlink_to(mine)
+    elif what == "a pipe":
+        os.mkfifo(log)
+    else:
+        log.mkdir()
+    for flags in (os.O_WRONLY | os.O_APPEND, os.O_RDWR | os.O_TRUNC):
+        with pytest.raises(OSError):
+            write_plain(log, flags)
+    with _recording(log) as lost, pytest.raises(OSError, match="No space left"):
+        lost.write(b"what a rank printed")
+    assert (mine.read_text() if mine.exists() else None) == ("kept" if what == "a link" else None)
+
+
+def test_a_folder_that_is_there_stays_as_it_is(tmp_path):
+    tmp_path.chmod(0o770)
+    make_folder(tmp_path)
+    make_folder(tmp_path / "a/b")
+    assert mode(tmp_path) == 0o770

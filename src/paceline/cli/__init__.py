@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from paceline import __version__
-from paceline.errors import PacelineError, UsageError
+from paceline.errors import NotEnoughEvidence, PacelineError, UsageError
 from paceline.terminal_text import show_only_visible
 
 VERBS = {
@@ -41,7 +41,10 @@ VERBS = {
     "explain": "print the page of a code, such as U04",
     "completion": "print a completion script for bash, zsh or fish",
 }
+# What they answer comes from recordings, which anybody may have written.
+_READERS = frozenset(("compare", "logs", "metrics", "ps", "report", "stack", "timeline", "top", "why"))
 INTERRUPTED, BROKEN_PIPE = 130, 141
+_MOST_OF_AN_ERROR = 200
 _COLORS = ("auto", "always", "never")
 
 _HELP = f"""\
@@ -157,7 +160,30 @@ def _dispatch(argv: list[str]) -> int:
     if color is not None:
         args.color = _known_color(color)
     args.json = args.json or as_json
-    return int(module.run(args))
+    if verb not in _READERS:
+        return int(module.run(args))
+    try:
+        return int(module.run(args))
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise _unreadable(verb, error) from error
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        raise _unreadable(verb, error) from error
+
+
+def _unreadable(verb: str, error: Exception) -> NotEnoughEvidence:
+    """The one door for values of a recording that no reader of it takes."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None and "paceline" in place.tb_next.tb_frame.f_code.co_filename:
+        place = place.tb_next
+    where = f"{os.path.basename(place.tb_frame.f_code.co_filename)}:{place.tb_lineno}" if place is not None else "?"
+    return NotEnoughEvidence(
+        "U58",
+        f"paceline {verb} cannot read a value of this recording",
+        saw=f"{type(error).__name__} at {where}: {str(error)[:_MOST_OF_AN_ERROR]}",
+        next="paceline why  # answers from other parts of the recording" if verb != "why" else "paceline logs",
+    )
 
 
 def verb_module(verb: str) -> ModuleType:

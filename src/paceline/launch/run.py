@@ -332,7 +332,6 @@ def _host_agent(
         extra_environment=config.setup.environment,
         command=config.command,
     )
-    directory.host(name).mkdir(parents=True, exist_ok=True)
     write_json(directory.host_file(name), host_document(name))
     return HostAgent(
         job=replace(job, host_name=name),

@@ -3,6 +3,7 @@
 Never raises on what it finds in a file: what could not be read is listed, in words, in `Evidence.not_judged`.
 """
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -262,7 +263,8 @@ def _telemetry(
     for host in hosts:
         own = [directory.telemetry_file(host) for directory in directories]
         streamed = [directory.peer_file(first_host, host, "telemetry") for directory in directories]
-        path = next((path for path in (*own, *streamed) if path.exists()), None)
+        # A name of a host can be one that no file has.
+        path = next((path for path in (*own, *streamed) if os.path.exists(path)), None)
         if path is None:
             complaints.append(f"telemetry of {host}: none in this recording")
             continue

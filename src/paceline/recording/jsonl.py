@@ -2,7 +2,9 @@
 
 import io
 import json
+import math
 import os
+import re
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -17,6 +19,9 @@ MOST_BYTES = 32 << 20
 RECENT_BYTES = 8 << 20
 MOST_LINES = 32_000
 _MOST_VALUES = 400_000
+# A number that Python can read and that arithmetic, a clock or a column of a page cannot take. No recorder writes one.
+_MAY_BE_HUGE = re.compile(rb"[0-9]{20}|[0-9][eE]\+?[0-9]{2}")
+_MOST_WHOLE, _MOST_FRACTIONAL = 1 << 64, 1e100
 Records = tuple[list[dict[str, Any]], list[str]]
 """The records of a file, and texts about what could not be read."""
 ReadJsonLines = Callable[..., Records]
@@ -83,11 +88,36 @@ def record_of(line: bytes) -> dict[str, Any] | None:
     """The JSON object of a line; None: there is none, or one that was made to cost."""
     if sum(line.count(mark) for mark in (b",", b"[", b"{")) > _MOST_VALUES:
         return None
+    return json_object(line)
+
+
+def json_object(text: bytes) -> dict[str, Any] | None:
+    """The one door for a JSON object of a recording; None: there is none. Numbers that are none, or too large to count with, are null."""
+    is_bounded = _MAY_BE_HUGE.search(text) is not None
     try:
-        record = json.loads(line)
+        found = json.loads(
+            text,
+            parse_constant=_not_known,
+            parse_int=_whole if is_bounded else None,
+            parse_float=_fractional if is_bounded else None,
+        )
     except (ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) else None
+    return found if isinstance(found, dict) else None
+
+
+def _whole(digits: str) -> int | None:
+    number = int(digits) if len(digits) <= 21 else _MOST_WHOLE
+    return number if abs(number) < _MOST_WHOLE else None
+
+
+def _fractional(digits: str) -> float | None:
+    number = float(digits)
+    return number if math.isfinite(number) and abs(number) < _MOST_FRACTIONAL else None
+
+
+def _not_known(name: str) -> None:
+    """In place of NaN and Infinity."""
 
 
 def _read(path: Path, tail_bytes: int | None, most_bytes: int) -> tuple[bytes, int]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from paceline.atomic_write import atomic_write
-from paceline.recording.plain_files import open_plain
+from paceline.recording.plain_files import OTHERS_READ, make_folder, open_plain
 from paceline.recording.ring import HEADER_BYTES
 
 Known = dict[str, tuple[int, int]]
@@ -158,7 +158,7 @@ def _add(archive: tarfile.TarFile, name: str, path: Path, now: Known) -> int:
 
 
 def _put(path: Path, part: _Part) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     if part.begin:
         with os.fdopen(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "r+b") as file:
             if part.begin > os.fstat(file.fileno()).st_size:
@@ -170,7 +170,7 @@ def _put(path: Path, part: _Part) -> None:
             file.seek(0)
             file.write(part.head)
         return
-    with atomic_write(path) as file:
+    with atomic_write(path, mode=OTHERS_READ) as file:
         file.write(part.content)
 
 

@@ -2,7 +2,6 @@
 
 import errno
 import itertools
-import json
 import os
 import re
 import stat
@@ -15,6 +14,7 @@ from typing import Any
 from paceline.errors import UsageError
 from paceline.facts import Run
 from paceline.process_identity import start_ticks
+from paceline.recording.jsonl import json_object
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.liveness import this_machine
 from paceline.recording.plain_files import read_plain
@@ -158,7 +158,6 @@ def register(run_id: str, directory: Path, index: Path | None = None) -> str | N
     """
     try:
         folder = index or index_folder()
-        folder.mkdir(parents=True, exist_ok=True)
         write_json(
             folder / f"{run_id}.json",
             {"schema": KNOWN_RUN_SCHEMA, "run_id": run_id, "directory": str(directory.resolve())},
@@ -502,10 +501,9 @@ def id_in(document: Mapping[str, Any]) -> str | None:
 def read_document(path: Path, most_bytes: int = _MOST_DOCUMENT_BYTES) -> dict[str, Any]:
     """A JSON object from a file; empty if the file is missing, truncated, larger than `most_bytes` or not an object."""
     try:
-        document = json.loads(read_plain(path, most_bytes))
-    except (OSError, ValueError, RecursionError):
+        return json_object(read_plain(path, most_bytes)) or {}
+    except OSError:
         return {}
-    return document if isinstance(document, dict) else {}
 
 
 def _forget_old(folder: Path) -> None:

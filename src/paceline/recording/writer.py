@@ -9,12 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from paceline.atomic_write import write_whole
-from paceline.recording.plain_files import open_plain
+from paceline.recording.plain_files import OTHERS_READ, make_folder, open_plain, write_plain
 
 LINES_LOST = "lines_lost"
-# If there is a pipe instead of the file, the line is lost and nothing waits.
-# A link is not followed: in a directory that others may write to, it would lead to a file of the writer's that is nobody else's to change.
-_OPEN = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class JsonLines:
@@ -61,8 +58,8 @@ class JsonLines:
 
     def _open(self) -> int:
         if self._file < 0:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self.path, _OPEN | os.O_APPEND, 0o644)
+            make_folder(self.path.parent)
+            self._file = write_plain(self.path, os.O_WRONLY | os.O_APPEND)
             self._torn = _ends_inside_a_line(self.path)
         return self._file
 
@@ -85,8 +82,8 @@ def append_whole_records(path: Path, records: bytes, record_bytes: int) -> None:
 
     Raises:  OSError: the disk refused them; no reader of whole records sees any of them twice if they are appended again
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(path, _OPEN, 0o644)
+    make_folder(path.parent)
+    file = write_plain(path, os.O_WRONLY)
     try:
         whole = os.lseek(file, 0, os.SEEK_END) // record_bytes * record_bytes
         os.lseek(file, whole, os.SEEK_SET)
@@ -101,12 +98,12 @@ def append_whole_records(path: Path, records: bytes, record_bytes: int) -> None:
         os.close(file)
 
 
-def write_json(path: Path, value: dict[str, Any], *, mode: int = 0o666, indent: int | None = 1) -> None:
+def write_json(path: Path, value: dict[str, Any], *, mode: int = OTHERS_READ, indent: int | None = 1) -> None:
     """A whole file at once: a reader sees the old one, the new one or none, never half of it. `mode`: as far as the umask allows.
 
     Raises:  OSError: the disk refused it; nothing is left behind
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     write_whole(path, json.dumps(value, indent=indent, default=str) + "\n", mode=mode)
 
 

@@ -84,13 +84,15 @@ class _DirectoryStore(StateStore):
 
     def write(self, name: str, blocks: Iterable[bytes]) -> None:
         folder, file_name = _parts(name)
-        (self._path / folder).mkdir(parents=True, exist_ok=True)
+        # Whatever the umask, what is taken back is its user's alone to change.
+        self._path.mkdir(0o755, parents=True, exist_ok=True)
+        (self._path / folder).mkdir(0o755, parents=True, exist_ok=True)
         draft = f".{file_name}.part"
         with self._opened(folder) as directory:
             # What was left here is not opened: it may be a link.
             _unlink(draft, directory)
             try:
-                with os.fdopen(os.open(draft, _NEW, 0o666, dir_fd=directory), "wb") as file:
+                with os.fdopen(os.open(draft, _NEW, 0o644, dir_fd=directory), "wb") as file:
                     for block in blocks:
                         file.write(block)
                     file.flush()

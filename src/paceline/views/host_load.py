@@ -141,7 +141,8 @@ def _newest(host: str, lines: Sequence[Mapping[str, Any]]) -> HostUsage:
 def _load(host: str, last: Mapping[str, Any], before: Mapping[str, Any]) -> HostUsage:
     """`before`: the line from which rates count; `last` itself if there is none."""
     seconds = (last["t_ns"] - before["t_ns"]) / 1e9
-    gpus = [gpu for gpu in last.get("gpus") or () if isinstance(gpu, Mapping)]
+    listed = last.get("gpus")
+    gpus = [gpu for gpu in listed if isinstance(gpu, Mapping)] if isinstance(listed, list | tuple) else []
     return HostUsage(
         host=host,
         t_ns=last["t_ns"],

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from paceline.launch.agent.console import ALONE_SECONDS, ConsoleLines
+from paceline.recording.plain_files import make_folder, write_plain
 from paceline.terminal_text import visible
 
 _CHUNK_BYTES = 65536
@@ -392,15 +393,16 @@ def _tail(stream: _Stream | None) -> str:
 
 
 def _open_stream(pipe: int, rank: int, name: str, destination: Destination) -> _Stream:
-    paths = [destination.log_file, *([destination.extra_file] if destination.extra_file else [])]
+    # The user's own place may be a link.
+    extra = [_appending(destination.extra_file)] if destination.extra_file else []
     filtered = _appending(destination.filtered_file) if destination.filtered_file else None
     return _Stream(
         pipe=pipe,
         rank=rank,
         name=name,
         destination=destination,
-        files=[_appending(path) for path in paths],
-        index=_appending(destination.log_file.with_name(destination.log_file.name + ".idx")),
+        files=[_recording(destination.log_file), *extra],
+        index=_recording(destination.log_file.with_name(destination.log_file.name + ".idx")),
         filtered=filtered,
         filters=tuple(text.encode() for text in destination.filters),
     )
@@ -411,6 +413,15 @@ def _appending(path: Path) -> IO[bytes]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path.open("ab", buffering=0)
+    except OSError:
+        return Path("/dev/full").open("ab", buffering=0)
+
+
+def _recording(path: Path) -> IO[bytes]:
+    """A file of the recording, likewise. A link, which would lead to a file of the user's, is refused."""
+    try:
+        make_folder(path.parent)
+        return os.fdopen(write_plain(path, os.O_WRONLY | os.O_APPEND), "ab", buffering=0)
     except OSError:
         return Path("/dev/full").open("ab", buffering=0)
 

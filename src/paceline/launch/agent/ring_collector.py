@@ -20,6 +20,7 @@ from paceline.diagnosis.desync.call_records import CallReader, exchange_counters
 from paceline.diagnosis.desync.calls import RankCalls
 from paceline.diagnosis.flight_recorder import TraceEntry
 from paceline.recording.layout import RunDirectory
+from paceline.recording.plain_files import make_folder, write_plain
 from paceline.recording.ring import RecordKind, RingHeader, RingReader, inbox
 from paceline.recording.segments import append_records, drained, from_header
 from paceline.recording.step_rollups import StepRollups
@@ -292,8 +293,8 @@ class RingCollector:
         # Two processes may have the same rank, in turn or by mistake. Each process gets its own segment.
         if header.rank in self._ranks_taken:
             path = path.with_name(f"{path.stem}-{header.pid}{path.suffix}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        segment = path.open("w+b")
+        make_folder(path.parent)
+        segment = os.fdopen(write_plain(path, os.O_RDWR | os.O_TRUNC), "w+b")
         self._ranks_taken.add(header.rank)
         return segment
 

@@ -23,7 +23,6 @@ def place_of(job: Job, directory: RunDirectory) -> str:
     place = saving_place(job, directory)
     folder = directory.path / STATE_FOLDER
     if place != str(folder):
-        folder.mkdir(exist_ok=True)
         write_json(folder / PLACE_FILE, {"place": shown(place)})
     return place
 
