@@ -1,6 +1,7 @@
 """A Ray cluster on this machine: a head that trains nothing and workers, each a host with a network of its own that can be powered off."""
 
 import json
+import re
 import secrets
 import shutil
 import subprocess
