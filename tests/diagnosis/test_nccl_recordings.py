@@ -158,3 +158,26 @@ def test_ranks_that_show_their_numbers_are_compared_by_these_and_not_by_their_op
 
     stall = judged(operations(9, 8, 12, 12), operations(9, 8, 15, 15))
     assert stall.together and not stall.late
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+def test_ranks_that_queue_groups_behind_each_other_stand_still_and_none_is_late(ranks):
+    # Rank r issues the collective of group r before that of group r - 1, which its neighbour issues first.
+    def counters(group, place):
+        members = tuple(sorted({group, (group + 1) % ranks}))
+        return GroupCounters(
+            name=f"{group + 1}",
+            enqueued=7,
+            completed=6,
+            ranks=members,
+            recorder="nccl",
+            open_since_ns=NOW_NS - 10 + place,
+        )
+
+    pulses = pulses_of(dict.fromkeys(range(ranks)))
+    crossed = {
+        rank: replace(pulse, groups=(counters(rank, 0), counters((rank - 1) % ranks, 1)))
+        for rank, pulse in pulses.items()
+    }
+    stall = StallDetector(ranks).observe(crossed, NOW_NS)
+    assert stall.late == () and stall.waiting == tuple(range(ranks)) and not stall.together

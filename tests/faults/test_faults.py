@@ -6,6 +6,7 @@ What is measured in earnest, several times and beside torchrun, is `make faults`
 """
 
 import os
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
@@ -128,7 +129,9 @@ def test_of_a_collective_that_never_ends_on_the_device_no_rank_is_blamed(tmp_pat
         pytest.skip(reason)
     outcome = observe(fault, fault.trial(0), tmp_path / "job")
     assert outcome.level == "stall" and outcome.ranks == (), str(outcome)
-    assert "all_reduce 60 of group 0" in (tmp_path / "job" / "err.txt").read_text(), str(outcome)
+    said = (tmp_path / "job" / "err.txt").read_text()
+    # torch's number: it makes some of its calls with several of NCCL's.
+    assert re.search(r"all_reduce \d+ of group 0", said) and "no rank is missing" in said, str(outcome)
 
 
 @each_of([row for row in ON_OLD_TORCH if not row.is_decoy])

@@ -206,7 +206,7 @@ def _by_chains(
 
     If no rank is an end, a rank whose recorder could not be read may be. If all were read and all have come, no rank is late.
     """
-    groups, chains = _chains(live, everybody)
+    chains = _chains(live, everybody)
     inside = {*chains.waiting, *waiting}
     # gloo ends a call on one rank before another one. No device is behind there.
     delays = [d for d in chains.delays if d.how is not Delay.BEHIND or _place_of(d.group).recorder != HOST_RECORDER]
@@ -240,19 +240,9 @@ def _by_chains(
         return Waits(tuple(sorted(inside)), (), FLIGHT_RECORDER, recorder=ON_DEVICE)
     whole = [one for one in chains.together if isinstance(one.group, _Place)]
     if not whole:
-        # What a rank waits in is over elsewhere, and nobody waits for it: which ranks stand still is known, and not why.
-        is_over_elsewhere = any(
-            max(one.first_missing for one in at.values())
-            > min((one.open for one in at.values() if one.open), default=1 << 63)
-            for at in groups.values()
-        )
-        # Or they wait for each other's messages, so that none of them is at the end of a chain.
-        in_messages = any(
-            one.open is not None for group, at in groups.items() if not isinstance(group, _Place) for one in at.values()
-        )
-        if is_over_elsewhere or in_messages:
-            return Waits(tuple(sorted(inside)), (), FLIGHT_RECORDER, recorder=ON_DEVICE)
-        return None
+        # What a rank waits in is over elsewhere, or they wait for each other's messages or behind each other's groups: which ranks stand
+        # still is known, and none of them is at the end of a chain.
+        return Waits(tuple(sorted(inside)), (), FLIGHT_RECORDER, recorder=ON_DEVICE) if chains.waiting else None
     where = max(whole, key=lambda one: len(one.ranks))
     place = _place_of(where.group)
     return Waits(
@@ -286,9 +276,7 @@ def _place_of(group: _Group_or_message) -> _Place:
     return group if isinstance(group, _Place) else group[0]
 
 
-def _chains(
-    live: Mapping[int, Heartbeat], everybody: frozenset[int]
-) -> tuple[Mapping[_Group_or_message, Mapping[int, Standing]], Chains[_Group_or_message]]:
+def _chains(live: Mapping[int, Heartbeat], everybody: frozenset[int]) -> Chains[_Group_or_message]:
     groups: dict[_Group_or_message, dict[int, Standing]] = {}
     members: dict[_Group_or_message, Collection[int]] = {}
     messages: dict[int, set[tuple[_Place, int, int]]] = {}
@@ -311,7 +299,7 @@ def _chains(
             messages.setdefault(rank, set()).update((place, *message) for message in c.messages)
     for pair, at in messages_as_groups(messages, heard).items():
         groups[pair], members[pair] = at, pair[1:]
-    return groups, follow_chains(groups, members, heard)
+    return follow_chains(groups, members, heard)
 
 
 def _recorded(live: Mapping[int, Heartbeat]) -> list[_Group]:
