@@ -11,6 +11,7 @@ import time
 from contextlib import closing
 from typing import Any
 
+_VARIABLE = "TORCHELASTIC_USE_AGENT_STORE"
 # The holder needs a part of the time that a rank takes before it asks. It may be swapped out.
 _MOST_SECONDS = 60.0
 _LOOK_SECONDS = 0.02
@@ -31,12 +32,16 @@ def let_ranks_serve_their_own(rendezvous: Any) -> None:
 
     def _create_c10d_store(hostname: str, port: int, rank: int, *args: Any, **kwargs: Any) -> Any:
         call.port = str(port)
+        # With it, torch's C++ takes a port that somebody else holds for the agent's, and waits there.
+        told = os.environ.pop(_VARIABLE, None) if call.port != port_of_agent else None
         try:
             if rank == 0 and _torchelastic_use_agent_store() and not _is_held(port):
                 _served.append(_server(port))
             return create(hostname, port, rank, *args, **kwargs)
         finally:
             del call.port
+            if told is not None:
+                os.environ[_VARIABLE] = told
 
     rendezvous._torchelastic_use_agent_store = _torchelastic_use_agent_store
     rendezvous._create_c10d_store = _create_c10d_store
