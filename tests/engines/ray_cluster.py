@@ -185,7 +185,7 @@ class RayCluster:
             except OSError:
                 continue
             # The folder of the clone may have any name.
-            if argv and "ray" not in re.split("-m paceline|src/paceline", argv)[0].lower():
+            if argv and "ray" not in re.split("-m paceline|/paceline/(?:worker|launch)/", argv)[0].lower():
                 found.append(argv)
         return found
 
