@@ -23,17 +23,21 @@ _served: list[Any] = []
 
 def let_ranks_serve_their_own(rendezvous: Any) -> None:
     """Heed the variable for the agent's port alone. `rendezvous`: the module torch.distributed.rendezvous."""
-    port_of_agent = os.environ.get("PACELINE_STORE_PORT")
     uses, create = rendezvous._torchelastic_use_agent_store, rendezvous._create_c10d_store
     call = threading.local()
 
+    def is_of_agent() -> bool:
+        # Asked at each call: a rank may be a fork of a process that had no rank's environment.
+        port_of_agent = os.environ.get("PACELINE_STORE_PORT")
+        return getattr(call, "port", port_of_agent) == port_of_agent
+
     def _torchelastic_use_agent_store() -> bool:
-        return getattr(call, "port", port_of_agent) == port_of_agent and uses()
+        return is_of_agent() and uses()
 
     def _create_c10d_store(hostname: str, port: int, rank: int, *args: Any, **kwargs: Any) -> Any:
         call.port = str(port)
         # With it, torch's C++ takes a port that somebody else holds for the agent's, and waits there.
-        told = os.environ.pop(_VARIABLE, None) if call.port != port_of_agent else None
+        told = os.environ.pop(_VARIABLE, None) if not is_of_agent() else None
         try:
             if rank == 0 and _torchelastic_use_agent_store() and not _is_held(port):
                 _served.append(_server(port))
