@@ -7,7 +7,6 @@ entries of ProcessGroupNCCL's recorder are the only answer that needs the CUDA d
 import fcntl
 import json
 import os
-import re
 import socket
 import threading
 import time
@@ -16,6 +15,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from paceline.backend_names import names_in
 
 _MOST_BYTES = 1 << 24
 _HEAD_END = b"\r\n\r\n"
@@ -177,7 +178,7 @@ def traces(
 
 def _own_names(backends: Collection[str]) -> list[str]:
     """Names by which recorders are asked for; of unknown backends only NCCL's."""
-    given = [name for backend in backends or ("nccl",) for name in re.findall(r"[\w-]+", backend)]
+    given = [name for backend in backends or ("nccl",) for name in names_in(backend)]
     return list(dict.fromkeys(_ASKED_BY_NAME[name] for name in given if name in _ASKED_BY_NAME))
 
 

@@ -7,7 +7,6 @@ both (paceline's group hands its small exchanges to a gloo group of its own), th
 rank stands still for too long, from the heartbeats of all hosts.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from paceline.backend_names import names_in, waits_on_device
 from paceline.diagnosis.case import Call, GroupCounters, Heartbeat
 from paceline.diagnosis.crash.rendezvous import brought
 from paceline.diagnosis.desync.calls import RankCalls
@@ -39,8 +39,6 @@ _ASKED_AFTER_SECONDS = 2.0
 _ASKED_AFTER_STEPS = 2.0
 _ASKED_AGAIN_SECONDS = 1.0
 _TRIED_AFTER_STEPS = 3
-# How names of backends end whose collectives run on a device, and which gloo's recorder does not have.
-_ON_DEVICE = ("nccl", "nccl2", "nccl-legacy", "nccl-lazy", "xccl", "ucc")
 
 
 @dataclass(slots=True)
@@ -223,8 +221,8 @@ class HeartbeatSampler:
         answer, _ = self._trace_of(headers[rank].pid, joined)
         if answer is not None:
             # The recorder of another backend may have a few calls, and shows nothing of these.
-            names = {name for backend in joined for name in re.findall(r"[\w-]+", backend)} - {"cpu", "cuda", "xpu"}
-            on_device = {name for name in names if name.endswith(_ON_DEVICE)}
+            names = {name for backend in joined for name in names_in(backend)}
+            on_device = {name for name in names if waits_on_device(name)}
             has_any = {one.recorder for one in answer.groups} | {one.recorder for one in answer.entries}
             self.recorder_shows = any(
                 not names or bool(names - on_device if recorder == GLOO else on_device) for recorder in has_any
