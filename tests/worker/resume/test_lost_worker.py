@@ -1,10 +1,14 @@
 """A rank whose loader worker is killed, in a process of its own."""
 
+import os
 import subprocess
 import sys
 import textwrap
+from types import SimpleNamespace
 
 import pytest
+
+from paceline.worker.resume.lost_worker import _lost
 
 pytestmark = pytest.mark.process
 
@@ -94,6 +98,27 @@ def test_a_connection_that_a_killed_worker_closed_is_a_lost_worker():
     """)
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
     assert LOST in done.stderr and "ConnectionResetError" in done.stderr
+
+
+@pytest.mark.parametrize("exitcode", [-9, 0])
+def test_a_worker_whose_pipe_has_closed_is_asked_until_it_is_gone(exitcode):
+    reader, writer = os.pipe()
+    os.close(writer)
+
+    class Worker:
+        pid, sentinel, exitcode = 1234, reader, None
+        asked = 0
+
+        def is_alive(self):
+            # The pipe is closed before the process is one that can be waited for.
+            self.asked += 1
+            if self.asked > 3:
+                self.exitcode = exitcode
+            return self.exitcode is None
+
+    found = _lost(SimpleNamespace(_workers=[Worker()]), error := ConnectionResetError())
+    os.close(reader)
+    assert (found and found.__cause__) is (error if exitcode else None)
 
 
 @pytest.mark.slow

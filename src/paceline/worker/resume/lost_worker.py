@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import threading
+import time
 from contextlib import suppress
 from multiprocessing.connection import wait
 from types import FrameType, TracebackType
@@ -58,15 +59,23 @@ def _lost(iterator: Any, error: Exception) -> Exception | None:
     if isinstance(error, RuntimeError):
         return error if _LOST.match(str(error)) else None
     # A worker hands tensors over on a connection of its own.
-    sentinels = [worker.sentinel for worker in iterator._workers if worker.is_alive()]
-    if len(sentinels) == len(iterator._workers):
-        wait(sentinels, _END_SECONDS)
+    if all(worker.is_alive() for worker in iterator._workers):
+        _wait_for_an_end(iterator._workers)
     killed = [str(worker.pid) for worker in iterator._workers if not worker.is_alive() and worker.exitcode]
     if not killed:
         return None
     lost = RuntimeError(f"DataLoader worker (pid(s) {', '.join(killed)}) exited unexpectedly")
     lost.__cause__ = error
     return lost
+
+
+def _wait_for_an_end(workers: Any) -> None:
+    """Return when one of `workers`, all of them alive, can be asked how it ended, or after 5 s."""
+    until = time.monotonic() + _END_SECONDS
+    closed = wait([worker.sentinel for worker in workers], _END_SECONDS)
+    # The pipe of a sentinel, too, closes before its process can be waited for.
+    while closed and all(worker.is_alive() for worker in workers) and time.monotonic() < until:
+        time.sleep(0.001)
 
 
 def _leave(error: Exception, frame: FrameType | None) -> NoReturn:
