@@ -8,7 +8,7 @@ from paceline.catalog.lookup import find_accelerator
 from paceline.catalog.types import MachineType, gpu_memory_gib
 from paceline.errors import UsageError
 
-_CONDITION = re.compile(r"\s*(?P<field>[a-z_]+)\s*(?P<operator>>=|<=|!=|==|=|>|<)\s*(?P<value>.*?)\s*", re.IGNORECASE)
+_CONDITION = re.compile(r"(?P<field>[a-z_]+)\s*(?P<operator>>=|<=|!=|==|=|>|<)\s*(?P<value>.*)", re.IGNORECASE)
 
 
 def _gpu_memory_gib(of: MachineType) -> float | None:
@@ -76,7 +76,7 @@ def matches(of: MachineType, wanted: tuple[Condition, ...]) -> bool | None:
 
 
 def _condition(text: str) -> Condition:
-    found = _CONDITION.fullmatch(text)
+    found = _CONDITION.fullmatch(text.strip())
     if found is None or not found["value"]:
         raise _refused(text, "it is not a comparison")
     name, operator, value = found["field"].lower(), found["operator"].replace("==", "="), found["value"]

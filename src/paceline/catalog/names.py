@@ -7,7 +7,7 @@ from paceline.spelling import most_alike
 
 _VENDOR = re.compile(r"^(nvidia|amazon|aws|amd|intel|habana|instinct|tesla|geforce|\s|-|_)+", re.IGNORECASE)
 _NOISE = re.compile(r"\b(generation|edition|gpu|graphics|gb|gib|cts)\b|[^a-z0-9]", re.IGNORECASE)
-_MEMORY = re.compile(r"[-_ ]?(\d+)\s?gi?b?$", re.IGNORECASE)
+_MEMORY = re.compile(r"[-_ ]?(?<!\d)(\d+)\s?gi?b?$", re.IGNORECASE)
 _SIZES = ("nano", "micro", "small", "medium", "large", "xlarge")
 _NEAREST = 3
 

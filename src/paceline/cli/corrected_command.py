@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from paceline.cli.option import Option, Verb
 from paceline.cli.parsing import called, spelled, split_at_script
 
-_SAME_COMMAND = re.compile(r"(?P<before>(?:.*; |\w+=\S+ |sudo )?)paceline [\w-]+ (?P<options>-.*)?\.\.\.")
+_SAME_COMMAND = re.compile(r"(?P<before>(?:.*; |\w+=\S+ |sudo )?)paceline [\w-]+ (?P<options>-(?:(?!; ).)*)?\.\.\.")
 _OPTIONS = re.compile(r"(?P<options>--?\w(?:(?![,;] ).)*)")
 _INSTEAD = re.compile(r"(?P<options>-.*) instead of (?P<option>--?[\w-]+) (?P<value>\S+)")
 _OTHER_WORD = re.compile(r"(?P<word>[^-\s]\S*) instead of (?P<given>\S+)")

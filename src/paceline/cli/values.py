@@ -24,7 +24,7 @@ _OCTAL = re.compile(r"[0-7]{3,4}")
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
 _SCALED = re.compile(r"(\d+(?:\.\d+)?)\s*([kKmMbBgGtT]?)")
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
-_MEASURED_AT = re.compile(r"\s*(?P<hosts>[^x=]+)(?:x(?P<devices>[^=]+))?=(?P<ms>.+)")
+_MEASURED_AT = re.compile(r"(?P<hosts>[^x=]+)(?:x(?P<devices>[^=]+))?=(?P<ms>.+)")
 _HOST_NAME = re.compile(r"[\w.:-]+")
 _RENDEZVOUS_SECONDS = (
     "join_timeout",

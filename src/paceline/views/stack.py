@@ -22,7 +22,7 @@ _STATES = {
     "X": "ended",
     "I": "idle",
 }
-_INSTALLED = re.compile(r".*/(?:site|dist)-packages/|.*/lib(?:64)?/python3[^/]*/")
+_INSTALLED = re.compile(r"^.*/(?:(?:site|dist)-packages|lib(?:64)?/python3[^/]*)/")
 # Frames around a collective inside the rank say nothing about the user's program.
 _OURS = "/paceline/worker/"
 _MOST_FRAMES = 30

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-_RANK = re.compile(r"(\d+)(?:\.\w+)*\Z")
+_RANK = re.compile(r"(\d{1,9})(?:\.\w{1,40}){0,4}\Z")
 _KEY = "collective_seq_id"
 # torch 2.2 and 2.3 number all calls of a group in one row, point to point among them; 2.1 writes the entries alone.
 _OLD_KEY = "seq_id"

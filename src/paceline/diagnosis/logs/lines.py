@@ -18,7 +18,7 @@ _PREFIXES = (
     re.compile(r"\[(?:default|worker|trainer)(?P<rank>\d{1,6})\]: ?"),
     re.compile(r"\[(?:[\w.-]+@)?\d+,(?:mpirank:)?(?P<rank>\d{1,6})(?:,(?P<host>[\w.-]+))?\]<std(?:err|out)>: ?"),
     re.compile(r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?[ \t]+(?=\S)"),
-    re.compile(r"(?:[\w-]+/)?(?P<host>algo-\d+)(?:[-/][\w-]+)*(?:\s+\||:)?[ \t]+"),
+    re.compile(r"(?:[\w-]+/)?(?P<host>algo-\d+)(?:[-/][\w/-]*)?(?:\s+\||:)?[ \t]+"),
     re.compile(r"[\w.-]*\d\s+\|\s"),
     re.compile(r"\[pod/[\w./-]+\] "),
     re.compile(r"\([\w.:]+ pid=\d+(?:, ip=[\w.:]+)?\) "),
@@ -31,7 +31,7 @@ _LABELLED_FRACTION = 0.9
 _LABELS_READ = 1 << 16
 # Terminal colours and cursor moves; a progress bar is full of them.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_])")
-_RANK_INSIDE = re.compile(r"\[rank(\d{1,6})\]|\brank(\d{1,6})\]?:|\[(?:PG [^\]]*)?Rank (\d{1,6})\]")
+_RANK_INSIDE = re.compile(r"\[rank(\d{1,6})\]|\brank(\d{1,6})\]?:|\[(?:PG [^\]\[]*)?Rank (\d{1,6})\]")
 _RANK_OF_NAME = re.compile(r"rank[_-]?(\d+)|/(\d+)/std(?:err|out)\.log$")
 # glog writes month, day and time, c10's own logging since torch 2.4 the month without a zero before it; everybody else the date.
 _GLOG = re.compile(r"\b[IWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{3}))?")

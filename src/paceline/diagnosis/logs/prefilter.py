@@ -4,7 +4,7 @@ import re
 
 _SHORTEST = 3
 _OPTIONAL = re.compile(r"[?*]|\{0?,")
-_QUANTIFIER = re.compile(r"[?*+]|\{\d*,?\d*\}")
+_QUANTIFIER = re.compile(r"[?*+]|\{\d*(?:,\d*)?\}")
 
 
 def needed_words(pattern: str) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ ENDED_ITSELF = "script ended with an error code"
 NO_GUARD = "the script starts processes where it is imported"
 _GUARD = 'put what the script does below `if __name__ == "__main__":`, as multiprocessing asks for'
 # What bash, and what dash, say with exit code 127.
-_NO_COMMAND = re.compile(r"([^\s:]+): (?:command )?not found\Z")
+_NO_COMMAND = re.compile(r"(?<![^\s:])([^\s:]+): (?:command )?not found\Z")
 _OPT_ML = re.compile(r"/opt/ml/(?:input/data/([A-Za-z0-9_.-]+)|model|output|checkpoints|input)")
 _VARIABLES = "read SM_HPS, SM_HOSTS, SM_CURRENT_HOST, SM_NUM_GPUS and SM_CHANNEL_* from os.environ"
 # Packages of SageMaker's containers that scripts import -> what to do where they are not installed.

@@ -28,7 +28,7 @@ Source: getaddrinfo(3); torch/csrc/distributed/c10d/socket.cpp.
 
 # A script that resolves another name, for a download say, prints the same text without torch's prefix.
 _UNKNOWN = re.compile(
-    r"\((?P<name>[^,()]+), ?\d+\) cannot be retrieved|(c10d|gloo|TCPStore).*(Name or service not known|name resolution|getaddrinfo)"
+    r"\((?P<name>[^,()]+), ?\d+\) cannot be retrieved|(c10d|gloo|TCPStore).{0,400}(Name or service not known|name resolution|getaddrinfo)"
 )
 _LOOPBACK = re.compile(r"^(127\.|localhost|::1|\[::1\])")
 

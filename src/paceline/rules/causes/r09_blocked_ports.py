@@ -25,7 +25,8 @@ Source: gloo/rendezvous/context.cc, connectFullMesh.
 
 
 _SAYS = re.compile(
-    r"connectFullMesh failed|(gloo|NCCL).*no route to host|socketStartConnect.*(timed out|refused)", re.IGNORECASE
+    r"connectFullMesh failed|(gloo|NCCL).{0,400}no route to host|socketStartConnect.{0,400}(timed out|refused)",
+    re.IGNORECASE,
 )
 
 

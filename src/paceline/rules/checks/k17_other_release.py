@@ -18,7 +18,7 @@ Source: sagemaker-training-toolkit, install of requirements.txt; AWS deep learni
 """
 
 _PACKAGES = {"pytorch": "torch", "tensorflow": "tensorflow"}
-_PIN = re.compile(r"\s*([A-Za-z_.-]+)\s*(?:\[[^\]]*\])?\s*===?\s*([0-9]+(?:\.[0-9]+)*)(?:\+\w+)?\s*(?:#.*)?")
+_PIN = re.compile(r"\s*([A-Za-z_.-]+)\s*(?:\[[^\]]*\]\s*)?===?\s*([0-9]+(?:\.[0-9]+)*)(?:\+\w+)?\s*(?:#.*)?")
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:

@@ -6,11 +6,15 @@ from typing import Any
 from paceline.probes.environment import without_secrets as without_values
 
 HIDDEN = "[left out]"
-_NAME = r"[\w.-]*(?:api[_-]?key|access[_-]?key|secret|token|passw(?:or)?d|credential)[\w.-]*"
-_NAMED = re.compile(rf"(?i)(?P<name>{_NAME})(?P<sign>['\"]?\s*[=:]\s*)(?!{re.escape(HIDDEN)})['\"]?[^\s'\",;]+['\"]?")
-_OPTION = re.compile(rf"(?i)--?{_NAME}\Z")
-_IN_URL = re.compile(r"(?P<scheme>\b[a-z][a-z0-9+.-]*://)[^/\s@]+@")
-_IN_QUERY = re.compile(r"(?i)(?P<name>[?&][\w.-]*(?:key|token|secret|signature|sig|credential)[\w.-]*=)[^&\s'\"]+")
+_SECRET = re.compile(r"(?i)api[_-]?key|access[_-]?key|secret|token|passw(?:or)?d|credential")
+_SECRET_IN_QUERY = re.compile(r"(?i)key|token|secret|signature|sig|credential")
+# A name is looked at by itself: a pattern that looks for a word in the middle of one reads a long line again and again.
+_NAMED = re.compile(r"(?<![\w.-])(?P<name>[\w.-]+)(?P<sign>['\"]?\s*[=:]\s*)")
+_IN_QUERY = re.compile(r"[?&](?P<name>[\w.-]+)=")
+_VALUE = re.compile(rf"(?!{re.escape(HIDDEN)})['\"]?[^\s'\",;]+['\"]?")
+_VALUE_IN_QUERY = re.compile(r"[^&\s'\"]+")
+_OPTION = re.compile(r"--?[\w.-]+")
+_IN_URL = re.compile(r"(?i)(?P<scheme>[a-z0-9+.-]://)[^/\s@]+@")
 
 
 def without_secrets(text: str) -> str:
@@ -18,17 +22,33 @@ def without_secrets(text: str) -> str:
 
     Holds:   without_secrets("HF_TOKEN=abc x") == "HF_TOKEN=[left out] x"; a text without such names stays as it is
     """
-    text = _IN_QUERY.sub(rf"\g<name>{HIDDEN}", _IN_URL.sub(rf"\g<scheme>{HIDDEN}@", text))
-    return _NAMED.sub(rf"\g<name>\g<sign>{HIDDEN}", text)
+    text = _without_values(_IN_URL.sub(rf"\g<scheme>{HIDDEN}@", text), _IN_QUERY, _SECRET_IN_QUERY, _VALUE_IN_QUERY)
+    return _without_values(text, _NAMED, _SECRET, _VALUE)
+
+
+def _without_values(text: str, named: re.Pattern[str], secret: re.Pattern[str], value: re.Pattern[str]) -> str:
+    """Text without the values whose names have the word `secret`. What stands between two names is a name of its own: `url=token=abc`."""
+    kept, end = [], 0
+    for match in named.finditer(text):
+        if match.start() < end or not secret.search(match["name"]):
+            continue
+        if hidden := value.match(text, match.end()):
+            kept += [text[end : match.end()], HIDDEN]
+            end = hidden.end()
+    return "".join([*kept, text[end:]])
 
 
 def command_without_secrets(command: list[str]) -> list[str]:
     """The words of a command line: `--api-key VALUE` are two of them."""
     found: list[str] = []
     for word in without_values(command):
-        is_value = bool(found) and _OPTION.match(found[-1]) is not None and not word.startswith("-")
+        is_value = bool(found) and _is_secret_option(found[-1]) and not word.startswith("-")
         found.append(HIDDEN if is_value else without_secrets(word))
     return found
+
+
+def _is_secret_option(word: str) -> bool:
+    return _OPTION.fullmatch(word) is not None and _SECRET.search(word) is not None
 
 
 def redacted(facts: Any) -> Any:
