@@ -1,7 +1,11 @@
 """What a script meets in a trace: a device that is not there, values that are known and values that are not, failures of its own."""
 
+import subprocess
 import sys
 import textwrap
+import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -173,6 +177,55 @@ def test_a_script_that_takes_too_long_is_stopped(traced):
     error = refused(traced, "import time\ntime.sleep(600)\n", head="", timeout_seconds=4.0)
     assert error.code == "P05"
     assert "--trace-timeout" in error.next
+
+
+def is_alive(pid):
+    with suppress(FileNotFoundError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    return False
+
+
+PLAN = [sys.executable, "-m", "paceline", "plan"]
+STARTED = {
+    "a child": "subprocess.Popen(words)",
+    "of its own session": "subprocess.Popen(words, start_new_session=True)",
+    "an orphan": "subprocess.run(['sh', '-c', f'{shlex.join(words)} &'])",
+    "an orphan of its own session without the mark": "subprocess.run(['sh', '-c', f'env -i setsid {shlex.join(words)} &'])",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", STARTED)
+@pytest.mark.parametrize("end", ["optimizer.step()", "raise ValueError"])
+def test_what_the_script_starts_ends_with_the_trace(tmp_path, way, end):
+    text = f"""
+        import os, shlex, subprocess, sys, time
+        words = [sys.executable, "-c", "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(600)"]
+        {STARTED[way]}
+        while not os.path.exists("pid") or not open("pid").read():
+            time.sleep(0.01)
+        F.cross_entropy(model(inputs), wanted).backward()
+        {end}
+        """
+    (tmp_path / "train.py").write_text(HEAD + textwrap.dedent(text))
+    done = subprocess.run([*PLAN, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == (0 if end == "optimizer.step()" else 2), done.stderr
+    pid = int((tmp_path / "pid").read_text())
+    assert not is_alive(pid)
+
+
+@pytest.mark.slow
+def test_a_trace_whose_command_is_killed_ends(tmp_path):
+    (tmp_path / "train.py").write_text("import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n")
+    with subprocess.Popen(
+        [*PLAN, "train.py"], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as plan:
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            time.sleep(0.01)
+        plan.kill()
+    # The test's own limit ends the wait.
+    while is_alive(int((tmp_path / "pid").read_text())):
+        time.sleep(0.01)
 
 
 @pytest.mark.slow

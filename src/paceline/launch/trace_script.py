@@ -1,8 +1,8 @@
 """Traces a script in the script's own Python, and reads the result."""
 
 import json
-import os
 import re
+import secrets
 import signal
 import subprocess
 import tempfile
@@ -14,14 +14,20 @@ import paceline
 from paceline.diagnosis.crash.missing_package import install_torch
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
+from paceline.launch.agent.job_processes import JobProcesses, guarded
 from paceline.planner.trace_json import from_plain
 from paceline.planner.workload import Workload
 
+_GRACE_SECONDS = 0.5
 # Part of argparse's message.
 _LACKS_ARGUMENTS = "arguments are required"
 _WAY_ROUND = "paceline plan --model module:factory, whose factory returns the model and a batch"
-# The directory in which paceline is installed comes first on the path during the trace: the script's Python need not have paceline.
-_START = "import sys; sys.path[0] = sys.argv.pop(1); from paceline.trace.__main__ import main; main()"
+# What the script starts inherits the mark. The directory in which paceline is installed comes first on the path during the trace: the
+# script's Python need not have paceline.
+_START = (
+    "import os, sys; os.environ['PACELINE_MARK'] = sys.argv.pop(1); sys.path[0] = sys.argv.pop(1); "
+    "from paceline.trace.__main__ import main; main()"
+)
 _OTHER_FRAMEWORK = re.compile(r"^\s*(?:import|from)\s+(tensorflow|tf_keras|jax)\b", re.MULTILINE)
 _TORCH = re.compile(r"^\s*(?:import|from)\s+torch\b", re.MULTILINE)
 _NEXT = {
@@ -48,11 +54,13 @@ def trace(
 
     Raises:  UsageError P03: the script failed; P04: a branch depends on values; P05: no step, no torch, too long; P06: not traceable
     """
-    with tempfile.TemporaryDirectory(prefix="paceline-trace-") as scratch:
+    mark = secrets.token_hex(8)
+    # The guardian ends the script also where this process is killed.
+    with tempfile.TemporaryDirectory(prefix="paceline-trace-") as scratch, guarded(mark, [Path(scratch)]) as processes:
         out, log = Path(scratch, "trace.json"), Path(scratch, "output.txt")
         shape = ["--device", device, "--devices", str(device_count), "--world-size", str(world_size)]
-        command = _command(program, out, shape, python=python, model=model)
-        code = _run(command, log, timeout_seconds)
+        command = _command(program, mark, out, shape, python=python, model=model)
+        code = _run(command, log, processes, timeout_seconds)
         last_lines = _tail(log)
         found = _read(out)
     if found is not None and found.get("outcome") == "traced":
@@ -71,7 +79,7 @@ def trace(
     raise UsageError("P06", f"{name}: the trace ended by {how} and left no answer", saw=last_lines, next=_NEXT["P06"])
 
 
-def _command(program: Program | None, out: Path, shape: list[str], *, python: str, model: str) -> list[str]:
+def _command(program: Program | None, mark: str, out: Path, shape: list[str], *, python: str, model: str) -> list[str]:
     root = str(Path(paceline.__file__).parents[1])
     options = ["--out", str(out), *shape]
     if model:
@@ -79,23 +87,24 @@ def _command(program: Program | None, out: Path, shape: list[str], *, python: st
     if program is not None:
         options += ["-m"] if program.kind is ProgramKind.MODULE else []
         options += [program.target, *program.arguments]
-    return [python, "-c", _START, root, *options]
+    return [python, "-c", _START, mark, root, *options]
 
 
-def _run(command: list[str], log: Path, timeout_seconds: float) -> int | None:
-    """The exit code; None: the time was up. The processes that the script started are ended with it."""
+def _run(command: list[str], log: Path, processes: JobProcesses, timeout_seconds: float) -> int | None:
+    """The exit code; None: the time was up. Whatever the script started, in whatever session, is ended with it."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
+        processes.began(process.pid)
         try:
             return process.wait(timeout=timeout_seconds)
         except subprocess.TimeoutExpired:
             return None
         finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            processes.reap_orphans()
+            processes.end(_GRACE_SECONDS)
+            process.wait()
 
 
 def _tail(log: Path, lines: int = 3) -> str:
