@@ -15,4 +15,4 @@ with Training(args) as training:
             dist.new_group([dist.get_rank()])
         if step == args.at_step:
             group = dist.new_group()
-            dist.all_reduce(torch.ones(1), group=group)
+            dist.all_reduce(torch.ones(1, device=training.device), group=group)

@@ -1,5 +1,7 @@
 """A case from the events of a run: whole, in part, and damaged."""
 
+import pytest
+
 from paceline.diagnosis.build_case import build_case, case_of
 from paceline.diagnosis.case import Call, Divergence, Heartbeat, Level, Stall, StepTiming, to_plain
 from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
@@ -52,6 +54,21 @@ def test_a_standstill_that_is_over_or_of_an_earlier_attempt_is_none():
     over = {"event": "standstill_over", "after_seconds": 9.0}
     assert built(STARTED, still(), over).standstill is None
     assert built(STARTED, still(), {**STARTED, "attempt": 1}).standstill is None
+
+
+@pytest.mark.parametrize(
+    ("later", "ranks"),
+    [
+        ((), [0, 1]),
+        (({"event": "standstill_over", "after_seconds": 9.0},), []),
+        ((still([pulse(1)]),), [1]),
+        (({"event": "notice", "text": "more"},), [0, 1]),
+    ],
+)
+def test_a_difference_that_was_found_in_a_stall_brings_the_pulses_of_that_stall(later, ranks):
+    differed = {"event": "divergence", "pulses": [to_plain(pulse(0)), to_plain(pulse(1))]}
+    assert sorted(built(STARTED, differed, *later).pulses) == ranks
+    assert sorted(built(STARTED, differed, *later, {**STARTED, "attempt": 1}).pulses) == []
 
 
 def test_only_looks_since_the_standstill_count_and_the_newest_wins():

@@ -84,7 +84,7 @@ def build_case(
         hosts=tuple(hosts),
         ranks=_records(ranks, chosen),
         exits=with_early_ends(exits, standstill.late if standstill is not None else ()),
-        pulses=pulses or reader.last_pulses(),
+        pulses=pulses or reader.other_pulses(),
         standstill=standstill,
         confirmation=reader.confirmation(),
         divergences=reader.all("divergence", Divergence),
@@ -180,12 +180,12 @@ class _Reader:
                 return self._fact(event, Confirmation, "confirmation")
         return None
 
-    def last_pulses(self) -> dict[int, Heartbeat]:
-        """The pulses of the ranks when the attempt ended; empty while it runs."""
+    def other_pulses(self) -> dict[int, Heartbeat]:
+        """The pulses of the ranks when the attempt ended, or when a difference was found in a stall that is not judged yet; else empty."""
         for event in reversed(self.events):
-            if event.get("event") == "attempt_started":
+            if event.get("event") in ("standstill_over", "attempt_started"):
                 break
-            if event.get("event") == "last_pulses":
+            if event.get("event") in ("last_pulses", "divergence") and event.get("pulses"):
                 return with_known_numbers({pulse.rank: pulse for pulse in self._pulses(event)})
         return {}
 

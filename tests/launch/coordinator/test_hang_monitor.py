@@ -252,6 +252,34 @@ def test_different_calls_are_recorded_once_with_both_places(hosts):
     assert hosts.names() == ["divergence"]
 
 
+@pytest.mark.parametrize("stands", [True, False])
+def test_a_difference_of_the_recorders_is_judged_with_the_pulses_of_a_stall_that_is_not_judged_yet(
+    hosts, monkeypatch, stands
+):
+    monkeypatch.setattr("paceline.launch.coordinator.hang_monitor._HELD_BACK_NS", 0)
+    seen = []
+    hosts.detective.causes = (Cause("T02", "t", "T02 t", lambda case: seen.append(case) or ()),)
+    if stands:
+        # Both ranks have come, so that the stall counts only after several looks.
+        for host, rank in (("a", 0), ("b", 1)):
+            hosts.pulse(host, rank, enqueued=18, completed=17, stood_seconds=5.0)
+    traces = {
+        rank: [replace(ENTRY, index=2, operation=operation)]
+        for rank, operation in ((0, "all_reduce"), (1, "broadcast"))
+    }
+
+    async def play():
+        await hosts.detective.turn()
+        await hosts.detective.compare(traces)
+        # The calls behind the first difference may still come.
+        await hosts.detective.turn()
+        await hosts.detective.turn()
+
+    asyncio.run(play())
+    assert hosts.names() == ["divergence"]
+    assert seen[-1].divergences and sorted(seen[-1].pulses) == ([0, 1] if stands else [])
+
+
 def test_the_end_is_judged_with_the_exits(hosts):
     seen = []
     hosts.detective.causes = (Cause("T02", "t", "T02 t", lambda case: seen.append(case) or ()),)

@@ -76,6 +76,30 @@ def test_with_a_late_rank_the_late_rank_is_the_cause(found, stuck):
     assert found("M20", stuck(9, 12, 9, late=(1,))) == []
 
 
+def test_late_ranks_in_new_group_for_which_the_others_wait_elsewhere_make_a_group_alone(
+    found, case, look, standstill, stuck
+):
+    making = stuck(9, 9, 9).looks
+    training = look(0, "/home/me/train.py:30 <module>")
+    still = standstill(late=(1, 2), waiting=(0,), group="0", operation="all_reduce")
+    (finding,) = found("M20", case(still=still, looks=[training, making[1], making[2]]))
+    assert (finding.confidence, finding.ranks) == (Confidence.LIKELY, (1, 2))
+    assert finding.saw == (
+        "ranks 1-2 in new_group at /home/me/train.py:9 in <module>",
+        "rank 0 in all_reduce of group 0",
+    )
+
+
+@pytest.mark.parametrize("seen", [(0, 1), (1, 2), (0, 2), (0,), ()])
+def test_late_ranks_are_in_new_group_alone_only_if_each_was_looked_at_and_one_that_waits(
+    found, case, look, standstill, stuck, seen
+):
+    making = stuck(9, 9, 9).looks
+    looks = {0: look(0, "/home/me/train.py:30 <module>"), 1: making[1], 2: making[2]}
+    still = standstill(late=(1, 2), waiting=(0,), group="0", operation="all_reduce")
+    assert found("M20", case(still=still, looks=[looks[rank] for rank in seen])) == []
+
+
 def test_a_rank_elsewhere_is_no_new_group(found, case, look, standstill, stuck):
     both = stuck(9, 12)
     elsewhere = look(1, "/home/me/train.py:12 <module>")

@@ -459,17 +459,19 @@ class HangMonitor:
         # A difference among the calls from Python is worth more than the same difference here, because it has the call sites.
         new = (*called, *(() if self._has_diverged else due))
         for divergence in new:
-            self.record("divergence", attempt=self.attempt, divergence=to_plain(divergence))
+            # A recorder has no lines of code: whose call it is shows in the pulses, which are needed before the stall is judged.
+            standing = self.standing if divergence in due else None
+            beside = {"pulses": self._shown_pulses(standing.now)} if standing is not None else {}
+            self.record("divergence", attempt=self.attempt, divergence=to_plain(divergence), **beside)
             self._unjudged = True
 
     def _record_standstill(self, standstill: Stall) -> None:
+        plain = to_plain(replace(standstill, attempt=self.attempt))
+        self.record("standstill", attempt=self.attempt, standstill=plain, pulses=self._shown_pulses(standstill))
+
+    def _shown_pulses(self, standstill: Stall) -> list[dict[str, Any]]:
         shown = ([*standstill.late, *standstill.waiting] or sorted(self.pulses))[:MOST_PULSES]
-        self.record(
-            "standstill",
-            attempt=self.attempt,
-            standstill=to_plain(replace(standstill, attempt=self.attempt)),
-            pulses=[to_plain(self.pulses[rank]) for rank in shown if rank in self.pulses],
-        )
+        return [to_plain(self.pulses[rank]) for rank in shown if rank in self.pulses]
 
     def record_looks(self, looks: Iterable[RankSnapshot], hosts: Iterable[HostSnapshot]) -> None:
         """Write the snapshots to the recording, which also passes them to the causes."""

@@ -1,8 +1,8 @@
-"""M20: all ranks wait while they make a process group, because some of them make another one."""
+"""M20: ranks wait while they make a process group, because the others make another one, or none."""
 
 from collections.abc import Iterator, Mapping
 
-from paceline.diagnosis.case import Case, Heartbeat, Level
+from paceline.diagnosis.case import Case, Heartbeat, Level, Stall
 from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.diagnosis.stacks import frames_of, site_of, users_frame
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
@@ -14,11 +14,13 @@ PAGE = """\
 Ranks that make different process groups
 
 What it means: All ranks wait inside torch.distributed's new_group, and never meet. Some ranks made a group that the
-  others did not make. torch names groups by counting them, so the next group has another name on these ranks.
+  others did not make. torch names groups by counting them, so the next group has another name on these ranks. With
+  NCCL a group of all ranks may be made without a wait: then only some wait in new_group, and the others for these.
 Why it matters: new_group has the timeout of a rendezvous, half an hour. No rank is late, so nothing else names the call.
 Deciding evidence: Each rank's main thread is in new_group, and the ranks call it from different lines, or they have
   made different groups with use_local_synchronization=True on torch 2.14 or newer. If neither is seen, but the ranks
-  exchanged before and none is behind, this cause is likely.
+  exchanged before and none is behind, this cause is likely. It is likely too if the late ranks are in new_group, and
+  the ranks that wait for them are not.
 Not to be confused with: M06, where some ranks wait in a collective that the others skip; R02, where ranks do not reach
   the first rendezvous.
 What to do: Call new_group on every rank, in the same order, also on ranks that are not in the group. On torch 2.14 and
@@ -38,7 +40,12 @@ _HASH_DIGITS, _HEX = 40, frozenset("0123456789abcdef")
 
 def find(case: Case) -> Iterator[CauseFinding]:
     still = case.standstill
-    if still is None or still.late or not still.waiting or len(still.waiting) < (case.world_size or 2):
+    if still is None or not still.waiting:
+        return
+    if still.late:
+        yield from _alone_in_new_group(case, still)
+        return
+    if len(still.waiting) < (case.world_size or 2):
         return
     looks = {rank: case.looks[rank] for rank in still.waiting if rank in case.looks}
     if len(looks) < 2:
@@ -72,6 +79,31 @@ def find(case: Case) -> Iterator[CauseFinding]:
                 else ()
             ),
         ),
+    )
+
+
+def _alone_in_new_group(case: Case, still: Stall) -> Iterator[CauseFinding]:
+    """The late ranks wait in new_group for the others, which are in a collective and wait for them: NCCL's groups are made without a wait."""
+    looks = {rank: case.looks[rank] for rank in still.late if rank in case.looks}
+    others = [case.looks[rank] for rank in still.waiting if rank in case.looks]
+    if len(looks) < len(still.late) or not all(map(_is_making_a_group, looks.values())):
+        return
+    if not others or any(map(_is_making_a_group, others)):
+        return
+    by_line = _ranks_by({rank: _line(look) for rank, look in looks.items()})
+    yield CauseFinding(
+        code="M20",
+        title=TITLE,
+        level=Level.DIVERGENCE,
+        ranks=still.late,
+        confidence=Confidence.LIKELY,
+        since_step=still.since_step,
+        saw=(
+            *(f"{named_ranks(ranks)} in new_group at {line}" for line, ranks in by_line.items()),
+            f"{named_ranks(still.waiting)} in {still.operation or 'a collective'} of group {still.group}",
+        ),
+        ruled_out=("a late rank: it waits for a group that the others do not make now",),
+        next=("let every rank make the same groups in the same order, ranks outside of a group too",),
     )
 
 
