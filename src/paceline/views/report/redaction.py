@@ -52,9 +52,12 @@ def _is_secret_option(word: str) -> bool:
 
 
 def redacted(facts: Any) -> Any:
-    """Each string in plain data without secrets."""
+    """Each string in plain data without secrets: also one whose key has the name of a secret, as a hyperparameter's may."""
     if isinstance(facts, str):
         return without_secrets(facts)
     if isinstance(facts, dict):
-        return {name: redacted(value) for name, value in facts.items()}
+        return {
+            name: HIDDEN if value and isinstance(value, str) and _SECRET.search(str(name)) else redacted(value)
+            for name, value in facts.items()
+        }
     return [redacted(value) for value in facts] if isinstance(facts, list | tuple) else facts
