@@ -178,3 +178,18 @@ def test_code_that_somebody_else_put_there_stays(tmp_path):
     (tree.code / "train.py").touch()
     link_code(tree, tmp_path)
     assert (tree.code / "train.py").exists()
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o002, 0o022, 0o077])
+def test_nobody_else_replaces_code_or_configuration_and_data_follow_the_umask(tmp_path, mask):
+    tree = Tree(tmp_path / "ml")
+    before = os.umask(mask)
+    try:
+        lay_directories(tree)
+        write_config(tree, wire={}, channels={}, resources={}, job_name="j")
+    finally:
+        os.umask(before)
+    for path in (tree.base, tree.input, tree.input_config, tree.code, *tree.config_files, tree.marker_file):
+        assert not path.stat().st_mode & 0o022 & ~mask, path
+    for path in (tree.model, tree.output_data, tree.checkpoints):
+        assert path.stat().st_mode & 0o777 == 0o777 & ~mask

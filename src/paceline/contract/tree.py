@@ -22,6 +22,7 @@ OPT_ML = Path("/opt/ml")
 INSTANCE_GROUP = "homogeneousCluster"
 INSTANCE_TYPE = "local"
 NETWORK_INTERFACE = "eth0"
+_OTHERS_LIST = 0o755
 # The engine sagemaker sends its own code as a channel; it is not a channel of the job.
 CODE_CHANNEL = "paceline"
 
@@ -249,11 +250,13 @@ def writing(tree: Tree) -> Iterator[None]:
 
 
 def lay_directories(tree: Tree) -> None:
-    """Create the missing directories of the tree.
+    """Create the missing directories of the tree. In those of code and configuration only their user may replace a file.
 
     Raises:  UsageError U13: the base directory is not writable
     """
     with writing(tree):
+        for directory in (tree.base, tree.input, tree.input_config, tree.code):
+            directory.mkdir(_OTHERS_LIST, parents=True, exist_ok=True)
         for directory in tree.directories:
             directory.mkdir(parents=True, exist_ok=True)
 

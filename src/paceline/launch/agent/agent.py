@@ -73,7 +73,7 @@ from paceline.probes.nccl_ras import RasPort, configured_in_a_file
 from paceline.probes.ports import Bind, holder_of, try_bind
 from paceline.probes.sigkill_source import killed_for_memory
 from paceline.recording.layout import RunDirectory
-from paceline.recording.plain_files import read_plain
+from paceline.recording.plain_files import make_folder, read_plain
 from paceline.recording.ring import RingHeader
 from paceline.recording.state_buffer import STEPS_WITHOUT_HEAD
 from paceline.recording.writer import write_json
@@ -268,7 +268,7 @@ class HostAgent:
             whole_group=not _is_python(self.job),
             fork_server=self._fork_server,
         )
-        self.directory.attempt(self.identity.name, message.attempt).mkdir(parents=True, exist_ok=True)
+        make_folder(self.directory.attempt(self.identity.name, message.attempt))
         self._start(specs, message)
 
     def _look_after_scratch(self) -> None:

@@ -4,6 +4,7 @@ Source:  aws/sagemaker-tensorflow-training-toolkit, training.py, `_run_ps`
 """
 
 import asyncio
+import os
 import signal
 import subprocess
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from pathlib import Path
 from paceline.launch.agent.fork_server import OF_A_RANK
 from paceline.launch.agent.process_end import ProcessEnd
 from paceline.launch.tf_config import VARIABLE
+from paceline.recording.plain_files import write_plain
 
 PROGRAM = Path(__file__).resolve().parents[2] / "worker" / "parameter_server.py"
 # On a GPU it would take the memory of the rank beside it. Its work is adding up.
@@ -52,7 +54,7 @@ def start_parameter_server(
     Raises:  OSError: the interpreter cannot be executed, or the file cannot be written
     """
     of_host = {name: value for name, value in environment.items() if name not in OF_A_RANK}
-    with log.open("ab") as out:
+    with os.fdopen(write_plain(log, os.O_WRONLY | os.O_APPEND), "ab") as out:
         process = subprocess.Popen(
             [python, "-u", str(PROGRAM)],
             env={**of_host, **_OWN, VARIABLE: config},

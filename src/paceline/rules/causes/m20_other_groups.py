@@ -83,7 +83,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _alone_in_new_group(case: Case, still: Stall) -> Iterator[CauseFinding]:
-    """The late ranks wait in new_group for the others, which are in a collective and wait for them: NCCL's groups are made without a wait."""
+    """The late ranks wait in new_group for the others, which wait for them in a collective."""
     looks = {rank: case.looks[rank] for rank in still.late if rank in case.looks}
     others = [case.looks[rank] for rank in still.waiting if rank in case.looks]
     if len(looks) < len(still.late) or not all(map(_is_making_a_group, looks.values())):
