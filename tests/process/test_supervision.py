@@ -333,3 +333,15 @@ def test_a_cleaner_that_cuts_off_every_file_of_the_job_ends_no_rank(paceline, si
     assert (finished.code, finished.out) == (0, "done\n"), finished.err
     (rank,) = paceline.evidence().ranks
     assert rank.step_count == 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("--resume", "auto"), ("--local-hosts", "2")])
+def test_without_an_umask_nobody_else_may_change_what_a_recording_has(paceline, options):
+    script = paceline.script("short.py", "print('here')")
+    open_to_all = ("sh", "-c", 'umask 000; exec "$@"', "sh")
+    assert paceline.run("run", "--nproc-per-node", "2", *options, script, prefix=open_to_all).code == 0
+    (run,) = (paceline.directory / ".paceline" / "runs").iterdir()
+    found = [path for path in run.rglob("*") if not path.is_symlink() and path.stat().st_mode & 0o022]
+    # Channels and what the script is to leave are the user's own.
+    assert {path.name for path in found} <= {"model", "checkpoints", "output", "data", "intermediate", "success"}
