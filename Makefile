@@ -40,7 +40,7 @@ help:
 	@echo "make fast        only the fast tests"
 	@echo "make exchange    gradient exchange on real ranks: conformance, strategies, seven faults over it; 8 minutes"
 	@echo "make engines     one job on this machine, over SSH, on Ray, Slurm and the SageMaker path, and each of them broken; at most 15 minutes"
-	@echo "make faults-ci   every fault of examples/broken once, for real, and six with NCCL where make torch-2.15.0 was; at most 16 minutes"
+	@echo "make faults-ci   every fault of examples/broken once, for real, and seven with NCCL where make torch-2.15.0 was; at most 16 minutes"
 	@echo "make faults      the same, several times, on every torch that is installed and beside torchrun; hours, can be stopped; writes docs/faults.md"
 	@echo "make torch-2.15.0  that torch in an environment of its own below ~/.cache/paceline-torch (PACELINE_TORCHES), 2 GB; faults-ci uses it where it is"
 	@echo "make pythons     what starts processes, each fault once and a hundred kills on Python 3.12, 3.13 and 3.14 (PYTHONS), installed for it; hours"

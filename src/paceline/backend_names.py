@@ -4,6 +4,9 @@ Since 2.14 torch has several backends over NCCL: `nccl-legacy` (the `nccl` of ol
 that group then calls itself) and `nccl-lazy`. Names of several devices are written `cpu:gloo,cuda:nccl`. Imports nothing.
 """
 
+FINISHED_ENTRIES = "paceline_finished_entries"
+"""The handler of a rank's worker server, one of ours, that answers with the finished entries of a recorder too: `?backend=nccl2`. torch's
+own question leaves them out since 2.15, and without them nothing shows which rank is late in each step."""
 _AVERAGING = ("smddp", "paceline", "paceline_mpi", "xccl")
 
 

@@ -247,11 +247,12 @@ LIVE_ON_NCCL = (
     "m16_crossed_groups",
     "m17_both_receive",
     "c13_outlasted",
+    "s01_straggler",
 )
 
 
 def live_on_nccl(rows: Iterable[Fault] | None = None) -> tuple[Fault, ...]:
-    """Six faults with NCCL on the newest torch that is tried with it."""
+    """Faults with NCCL on the newest torch that is tried with it."""
     by_name = {row.name: row for row in on_nccl(NCCL_TORCHES[-1], rows)}
     return tuple(replace(by_name[name], name=f"{name}_on_nccl") for name in LIVE_ON_NCCL)
 

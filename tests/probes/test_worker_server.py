@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from paceline.backend_names import FINISHED_ENTRIES
 from paceline.probes import worker_server
 from paceline.probes.worker_server import GateClosed, Questions, parse_response, traces
 
@@ -230,6 +231,32 @@ def test_each_torch_is_asked_for_the_recorders_that_it_has(tmp_path, names, answ
             assert list(traces(path, 5, backends=backends, questions=questions).answers) == found
     # What there is to ask is asked once for each process.
     assert recorders.asked == ["", *asked, *asked]
+
+
+OF_ALL = f"{FINISHED_ENTRIES}?backend=nccl2"
+OURS = ["fr_trace_json", "dump_nccl_trace_json", "fr_dump_file", FINISHED_ENTRIES]
+
+
+@pytest.mark.parametrize(
+    ("names", "answers", "finished", "found", "asked"),
+    [
+        (OURS, {OF_NCCL2: b"n2", OF_ALL: b"all"}, True, b"all", [OF_NCCL2, OF_ALL]),
+        (OURS, {OF_NCCL2: b"n2", OF_ALL: b"all"}, False, b"n2", [OF_NCCL2]),
+        (OURS[:3], {OF_NCCL2: b"n2", OF_ALL: b"all"}, True, b"n2", [OF_NCCL2]),
+        # Nobody gives up the GIL: what is known without it still counts.
+        (OURS, {OF_NCCL2: b"n2"}, True, b"n2", [OF_NCCL2, OF_ALL]),
+        # Its server does not answer at all.
+        (OURS, {}, True, None, [OF_NCCL2]),
+    ],
+)
+def test_finished_entries_are_asked_for_only_where_they_are_wanted_and_a_question_without_the_gil_was_answered(
+    tmp_path, names, answers, finished, found, asked
+):
+    recorders = Recorders(names, {OF_GLOO: b"{}", COUNTERS: b'{"pg_status": {}}', **answers})
+    with server(tmp_path / "a.sock", recorders) as path:
+        said = dict(traces(path, 5, backends=["nccl"], finished=finished, questions=Questions()).answers)
+    assert said.get("nccl2") == found
+    assert [handler for handler in recorders.asked if "nccl2" in handler] == asked
 
 
 def test_a_server_that_does_not_list_its_questions_is_asked_the_known_ones(tmp_path):

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.backend_names import names_in
+from paceline.backend_names import FINISHED_ENTRIES, names_in
 
 _MOST_BYTES = 1 << 24
 _HEAD_END = b"\r\n\r\n"
@@ -141,12 +141,18 @@ def ask(socket_path: Path, handler: str, timeout_seconds: float) -> bytes | None
 
 
 def traces(
-    socket_path: Path, timeout_seconds: float, *, backends: Collection[str] = (), questions: Questions = _QUESTIONS
+    socket_path: Path,
+    timeout_seconds: float,
+    *,
+    backends: Collection[str] = (),
+    finished: bool = False,
+    questions: Questions = _QUESTIONS,
 ) -> RecorderAnswers | None:
     """Every flight recorder of one rank, for diagnosis.flight_recorder; works while a thread holds the GIL.
 
     The answer that needs a device, the entries of ProcessGroupNCCL, comes last, has a time limit of its own, and holds up nothing.
-    `backends`: those that the rank has joined, as a script names them; (): not known. None: the server does not answer.
+    `backends`: those that the rank has joined, as a script names them; (): not known. `finished`: the finished entries are wanted too,
+    which some recorders give out only with the GIL. None: the server does not answer.
 
     Raises:  GateClosed: the rank is leaving
     """
@@ -160,7 +166,11 @@ def traces(
     names = questions.handlers(socket_path, timeout_seconds) or frozenset({_OF_GLOO, _OF_NCCL, _OF_NCCL_ALONE})
     found = [(GLOO, asked(_OF_GLOO))] if _OF_GLOO in names else []
     if _MARK_OF_SEVERAL in names:
-        found += [(name, asked(f"{_OF_GLOO}?backend={name}")) for name in _own_names(backends)]
+        for name in _own_names(backends):
+            unfinished = asked(f"{_OF_GLOO}?backend={name}")
+            has_more = finished and unfinished and FINISHED_ENTRIES in names
+            every = asked(f"{FINISHED_ENTRIES}?backend={name}") if has_more else None
+            found.append((name, every or unfinished))
     counters = asked(_COUNTERS_OF_NCCL) if _OF_NCCL in names else None
     driver_answers, are_whole = None, True
     if counters is not None and not _is_empty(counters):

@@ -27,11 +27,13 @@ class QuietDetective:
     pulses: dict = field(default_factory=lambda: {0: Heartbeat(host="a", rank=0, at_ns=0, moved_ns=0)})
     judged: list = field(default_factory=list)
     batches: int | None = None
+    finished: list = field(default_factory=list)
 
     def offset_ns(self, host):
         return 0
 
-    async def traces(self):
+    async def traces(self, *, finished):
+        self.finished.append(finished)
         return {}
 
     async def compare(self, traces):
@@ -111,12 +113,23 @@ def test_the_whole_step_timing_is_kept_each_time_and_told_when_it_says_something
     assert [len(timing.ranks) for timing in kept] == [40, 40] and told == ["tempo"]
 
 
+def test_what_needs_the_gil_in_the_ranks_is_asked_for_at_once_and_then_seldom(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("paceline.launch.coordinator.pace_monitor.time.monotonic", lambda: now)
+    detective = QuietDetective()
+    watch = PaceMonitor(a_job(), detective, lambda name, **fields: None)
+    watch.formed()
+    for now in (100.0, 105.0, 110.0, 115.0, 120.0, 130.0):  # noqa: B007
+        asyncio.run(watch.turn())
+    assert detective.finished == [True, False, False, True, False, True]
+
+
 def test_how_late_the_ranks_are_is_kept_at_every_turn_for_the_new_steps_alone():
     frames = []
     now = time.time_ns()
 
     class WithTraces(QuietDetective):
-        async def traces(self):
+        async def traces(self, *, finished):
             return {
                 rank: [
                     TraceEntry(

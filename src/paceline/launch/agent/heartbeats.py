@@ -116,12 +116,15 @@ class HeartbeatSampler:
             self._try_recorder(headers, exchanges, rings.backends())
         return [self._pulse(rank, header, exchanges.get(rank, ()), now_ns) for rank, header in headers.items()], calls
 
-    def traces(self, rings: RingCollector) -> dict[int, list[TraceEntry]]:
-        """The newest collectives of every rank, from its flight recorder and its ring. A rank without any in both is left out."""
+    def traces(self, rings: RingCollector, *, finished: bool = False) -> dict[int, list[TraceEntry]]:
+        """The newest collectives of every rank, from its flight recorder and its ring. A rank without any in both is left out.
+
+        `finished`: with those that are over also where a recorder gives them out only with the GIL.
+        """
         headers = {rank: header for rank, header in rings.headers().items() if _may_be_asked(header)}
         backends = rings.backends()
         found = self._askers.map(
-            partial(self._trace_of, timeout_seconds=_TRACE_SECONDS),
+            partial(self._trace_of, timeout_seconds=_TRACE_SECONDS, finished=finished),
             [header.pid for header in headers.values()],
             [backends.get(rank, frozenset()) for rank in headers],
         )
@@ -235,11 +238,11 @@ class HeartbeatSampler:
         return stood >= enough and ago >= max(_ASKED_AGAIN_SECONDS, stood / 8)
 
     def _trace_of(
-        self, pid: int, backends: frozenset[str], timeout_seconds: float = ANSWER_SECONDS
+        self, pid: int, backends: frozenset[str], timeout_seconds: float = ANSWER_SECONDS, *, finished: bool = False
     ) -> tuple[Trace | None, bool | None]:
         """What the rank's recorders answered, and whether the CUDA driver did."""
         try:
-            found = traces(self._sockets / f"{pid}.sock", timeout_seconds, backends=backends)
+            found = traces(self._sockets / f"{pid}.sock", timeout_seconds, backends=backends, finished=finished)
         except GateClosed:
             return None, None
         if found is None:

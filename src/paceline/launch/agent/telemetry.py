@@ -154,7 +154,8 @@ class HostMonitor:
     def answer(self, request: SnapshotRequest | TraceRequest) -> SnapshotReply | TraceReply:
         """Snapshots of some ranks, or the newest entries of every flight recorder. It takes up to a second: call it in a thread."""
         if isinstance(request, TraceRequest):
-            traces = self.watch.traces(self.rings) if self.watch is not None and self.rings is not None else {}
+            watch, rings = self.watch, self.rings
+            traces = {} if watch is None or rings is None else watch.traces(rings, finished=request.finished)
             return TraceReply(number=request.number, traces=traces)
         pids = self._pids()
         looks, host = look_at(

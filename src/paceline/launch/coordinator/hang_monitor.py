@@ -299,10 +299,11 @@ class HangMonitor:
             [self._with_clock(host) for host in answers.hosts if host.attempt == self.attempt],
         )
 
-    async def traces(self) -> dict[int, tuple[TraceEntry, ...]]:
-        """The newest entries of every rank's flight recorder, on this host's clock."""
+    async def traces(self, *, finished: bool = False) -> dict[int, tuple[TraceEntry, ...]]:
+        """The newest entries of every rank's flight recorder, on this host's clock. `finished`: as in TraceRequest."""
         attempt, number = self.attempt, next(self._numbers)
-        answers = await self._asked(number, dict.fromkeys(self.placed.values(), TraceRequest(number=number)))
+        request = TraceRequest(number=number, finished=finished)
+        answers = await self._asked(number, dict.fromkeys(self.placed.values(), request))
         found: dict[int, tuple[TraceEntry, ...]] = {}
         for host, of_ranks in answers.traces.items():
             for rank, entries in of_ranks.items():

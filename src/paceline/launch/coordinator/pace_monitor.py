@@ -21,6 +21,8 @@ from paceline.recording.lateness import LatenessFrame
 TRACE_SECONDS = 10.0
 # The interval and its duration at the start of an attempt, when people watch.
 EARLY_SECONDS, EARLY_FOR_SECONDS = 5.0, 60.0
+# How often finished entries are asked for: where they need the GIL, 2,000 of them hold it for 20 ms on a slow machine.
+FINISHED_SECONDS = 15.0
 TEMPO_SECONDS = 30.0
 # A step timing that says what the one before said is recorded as an event this seldom.
 REPEAT_SECONDS = 600.0
@@ -61,6 +63,7 @@ class PaceMonitor:
     # Up to where the lateness was recorded.
     _late_step: int = 0
     _late_ns: int = 0
+    _finished_due: float = 0.0
 
     def formed(self) -> None:
         """Begin a new attempt, and forget the previous attempt."""
@@ -68,7 +71,7 @@ class PaceMonitor:
             self.started_ns = time.time_ns()
         self._tracker = StepTimer()
         self._formed_at = time.monotonic()
-        self._told, self._late_step, self._late_ns = None, 0, 0
+        self._told, self._late_step, self._late_ns, self._finished_due = None, 0, 0, 0.0
 
     def telemetry(self, host: str, lines: Iterable[dict[str, Any]]) -> None:
         """Take samples of one host, each with the progress of its ranks."""
@@ -93,7 +96,7 @@ class PaceMonitor:
         """Read the flight recorders, then record and judge the step timing, unless the job stands still."""
         if self.detective.standing is not None or self.detective.ending or not self.detective.pulses:
             return
-        traces = await self.detective.traces()
+        traces = await self.detective.traces(finished=self._finished_are_due())
         await self.detective.compare(traces)
         for rank, entries in traces.items():
             self.inputs.trace(rank, entries)
@@ -111,6 +114,13 @@ class PaceMonitor:
             # A step timing that is not settled yet is not judged, so the next turn may record again.
             self._tempo_due = now + (TEMPO_SECONDS if is_settled(tempo) else 0.0)
             await self._tell(tempo, now)
+
+    def _finished_are_due(self) -> bool:
+        now = time.monotonic()
+        if now < self._finished_due:
+            return False
+        self._finished_due = now + FINISHED_SECONDS
+        return True
 
     def _is_early(self) -> bool:
         return time.monotonic() - self._formed_at < EARLY_FOR_SECONDS

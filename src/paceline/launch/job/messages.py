@@ -331,6 +331,8 @@ class TraceRequest(msgspec.Struct, tag="trace_request", kw_only=True, frozen=Tru
 
     number: Number
     """Number of the request."""
+    finished: bool = False
+    """Also those that are over where the recorder gives them out only with the GIL."""
 
 
 class TraceReply(msgspec.Struct, tag="trace_reply", kw_only=True, frozen=True):

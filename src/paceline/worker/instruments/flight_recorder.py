@@ -1,8 +1,10 @@
 """Gives torch's flight recorder a buffer: it keeps the newest collectives in C++, and the agent reads them through the worker server."""
 
+import ctypes
 import os
 from typing import Any
 
+from ...backend_names import FINISHED_ENTRIES
 from ..instrument import Patch, RankInstrument
 
 
@@ -18,6 +20,20 @@ class FlightRecorderRoom(RankInstrument):
         if not (hasattr(native, "_dump_fr_trace_json") or hasattr(native, "_dump_nccl_trace_json")):
             self.rank.lacks(self.name)
         give_room(native)
+        offer_finished_entries(native)
+
+
+def offer_finished_entries(native: Any) -> None:
+    """Answer with the finished entries of a recorder too, where torch's own question leaves them out: since 2.15."""
+    if not (hasattr(native, "_dump_fr_trace_file") and hasattr(native, "_register_handler")):
+        return
+
+    def answer(request: Any, response: Any) -> None:
+        response.set_content(native._dump_fr_trace_json(True, False, request.get_param("backend")), "application/json")
+
+    # torch lets go of the function when the interpreter is gone: it must be nobody's last reference.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(answer))
+    native._register_handler(FINISHED_ENTRIES, answer)
 
 
 def give_room(native: Any) -> None:
