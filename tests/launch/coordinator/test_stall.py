@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.diagnosis.case import Heartbeat, Level, Proof, Stall
+from paceline.diagnosis.hang.wait_graph import START
 from paceline.diagnosis.snapshots import Frame, RankSnapshot, ThreadStack
 from paceline.launch.coordinator.stall import StallTracker
 
@@ -149,6 +150,12 @@ def test_ranks_that_have_all_come_are_a_stall_only_where_two_looks_saw_them_rest
 
     it, news = played(ALL_HERE, *[gets_some_cpu] * 3, every=1.3)
     assert news == [None] * 3 and not it.is_said
+
+
+@pytest.mark.parametrize(("basis", "seconds"), [("flight recorder", 1.3), ("stacks", 1.3), (START, 0.0)])
+def test_the_second_look_at_ranks_that_have_all_come_is_due_at_once_at_the_rendezvous_alone(basis, seconds):
+    it, news = played(replace(ALL_HERE, basis=basis), all_in_one_exchange)
+    assert news == [None] and it.next_look_at == seconds
 
 
 def test_ranks_that_have_all_come_and_never_rest_all_at_once_are_told_after_a_while():

@@ -8,6 +8,7 @@ from paceline.diagnosis.case import Confirmation, Heartbeat, Level, Stall
 from paceline.diagnosis.hang.confirmation import MOST_SEEN, confirmed
 from paceline.diagnosis.hang.stall import ALONE_SECONDS, with_looks
 from paceline.diagnosis.hang.stillness import Still, seen_still
+from paceline.diagnosis.hang.wait_graph import START
 from paceline.diagnosis.snapshots import RankSnapshot
 
 # With more ranks, each round inspects some ranks of each state, and the next round inspects others.
@@ -106,7 +107,8 @@ class StallTracker:
             # All ranks have entered the collective: they may go on as soon as their threads get a CPU.
             self.doubts += 1
             if self.doubts <= _MOST_DOUBTS:
-                self.next_look_at = at + _SECOND_OPINION_SECONDS
+                # At the rendezvous nothing comes in bursts, and five seconds have gone already.
+                self.next_look_at = at + (0.0 if judged.basis == START else _SECOND_OPINION_SECONDS)
                 return None
         self.next_look_at = at + _NEXT_LOOK_SECONDS[min(self.looks, len(_NEXT_LOOK_SECONDS) - 1)]
         self.looks += 1
