@@ -20,7 +20,7 @@ from math import prod
 from typing import Any
 
 from paceline.diagnosis.case import GroupCounters
-from paceline.diagnosis.logs.flight_recorder_dumps import unpickled
+from paceline.diagnosis.logs.flight_recorder_dumps import is_over, unpickled
 
 _GLOO, _NCCL = "gloo", "nccl"
 # ProcessGroupNCCL's entry for a whole batch of calls, beside those of its calls.
@@ -261,13 +261,9 @@ def _is_started(
     return any(entry.get("state") == "started" for entry in at) if at and timed else None
 
 
-def _is_over(entry: Mapping[str, Any]) -> bool:
-    return entry.get("retired") is True or entry.get("state") == "completed"
-
-
 def _not_over(entries: Sequence[Mapping[str, Any]], numbered_by: str) -> list[Mapping[str, Any]]:
-    over = {_number(entry, numbered_by) for entry in entries if _is_batch(entry) and _is_over(entry)}
-    return [entry for entry in entries if not _is_over(entry) and _number(entry, numbered_by) not in over]
+    over = {_number(entry, numbered_by) for entry in entries if _is_batch(entry) and is_over(entry)}
+    return [entry for entry in entries if not is_over(entry) and _number(entry, numbered_by) not in over]
 
 
 def _is_batch(entry: Mapping[str, Any]) -> bool:
@@ -305,7 +301,7 @@ def _entry(entry: Mapping[str, Any], recorder: str) -> TraceEntry | None:
         dtype=_dtype(entry),
         shape=_shape(entry),
         created_ns=_number(entry, "time_created_ns"),
-        retired=entry.get("retired") is True or entry.get("state") == "completed",
+        retired=is_over(entry),
         recorder=recorder,
     )
 

@@ -365,7 +365,7 @@ def _group(
         message = _MESSAGE.search(title)
         if _KEY not in entry and message is not None:
             raise ValueError("this torch numbers sends and receives with the collectives: ranks cannot be compared")
-        over = _is_over(entry)
+        over = is_over(entry)
         if entry.get("is_p2p"):
             over = over or of_batches.get(_number(entry, _SENT_KEY), False)
             if message is not None and message[2] is not None:
@@ -394,7 +394,8 @@ def _group(
     )  # fmt: skip
 
 
-def _is_over(entry: Mapping[str, Any]) -> bool:
+def is_over(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry of a recorder, in whatever form it was given out, is over on its device."""
     return bool(entry.get("retired")) or entry.get("state") == "completed"
 
 
@@ -408,7 +409,7 @@ def _sends_of_batches(entries: Sequence[Mapping[str, Any]], sent: Collection[int
     for entry in entries:
         is_batch = _text(entry.get("profiling_name")).endswith(_COALESCED)
         if is_batch and not entry.get("is_p2p") and _number(entry, "op_id") in sent:
-            found[_number(entry, _SENT_KEY)] = _is_over(entry)
+            found[_number(entry, _SENT_KEY)] = is_over(entry)
     return found
 
 
