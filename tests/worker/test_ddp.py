@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.recording.ring import COMMUNICATION_MEASURED, Basis
-from paceline.worker.instruments.ddp import ExposedCommunication
+from paceline.worker.instruments.ddp import ExposedCommunication, time_finalization
 from paceline.worker.rank_recorder import RankRecorder
 
 
@@ -86,3 +86,25 @@ def test_steps_of_a_wrapped_model_are_not_marked_as_timed(instrument):
     instrument.reducers[0]._module = weakref.ref(nn.Linear(1, 1))
     train(rank, model, 53)
     assert rank.step_word >> 32 == COMMUNICATION_MEASURED
+
+
+def test_a_backward_pass_that_is_finalized_by_hand_is_timed_where_the_script_waits(instrument):
+    class Wrapper:
+        def finalize_backward(self):
+            assert rank.busy
+            self.finalized = True
+
+    rank, wrapper = instrument.rank, Wrapper()
+    time_finalization(Wrapper, rank)
+    wrapper.finalize_backward()
+    assert wrapper.finalized and rank.communication_ns > 0 and rank.failures == []
+
+
+def test_the_exposed_time_of_such_a_model_is_not_counted_twice(instrument):
+    rank, model = instrument.rank, wrapped(instrument)
+    train(rank, model, 2)
+    (reducer,) = instrument.reducers
+    times = {"backward_comm_time_end": 9_000, "backward_compute_time_end": 1_000}
+    for by_hand, held_ns in ((False, 8_000), (True, 0)):
+        reducer._take(rank, times, reducer._iteration + 1, in_python=False, finalized_by_hand=by_hand)
+        assert reducer._held_ns == pytest.approx(held_ns)

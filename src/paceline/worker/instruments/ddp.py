@@ -18,9 +18,10 @@ from typing import Any
 from ...recording.ring import Basis, RankPhase
 from .. import our_groups
 from ..instrument import Patch, RankInstrument
-from ..no_compile import passed_over_by_warnings
+from ..no_compile import left_alone_by_compile, passed_over_by_warnings
 from ..rank_recorder import RankRecorder
 
+_COMMUNICATION = int(RankPhase.COMMUNICATION)
 DDP_SAMPLES_EVERY = 100
 # DDP logs each of its first ten iterations by default, and these include warm-up.
 FIRST_READ_AFTER_STEPS = 3
@@ -81,6 +82,24 @@ class ExposedCommunication(RankInstrument):
                 rank.drop("ddp", error)
 
         ddp_class.__init__ = passed_over_by_warnings(__init__)
+        if hasattr(ddp_class, "finalize_backward"):
+            time_finalization(ddp_class, rank)
+
+
+def time_finalization(ddp_class: Any, rank: RankRecorder) -> None:
+    """Time the wait of a model whose backward pass returns with its exchange on the way (torch 2.15)."""
+    finalize = ddp_class.finalize_backward
+
+    @functools.wraps(finalize)
+    def finalize_backward(wrapper: Any) -> None:
+        start_ns = rank.begin(_COMMUNICATION, "ddp")
+        try:
+            finalize(wrapper)
+        finally:
+            if start_ns:
+                rank.waited(None, rank.end(start_ns, "ddp"))
+
+    ddp_class.finalize_backward = left_alone_by_compile(finalize_backward)
 
 
 class SampledReducer:
@@ -117,18 +136,24 @@ class SampledReducer:
         if iteration > self._iteration:
             hook = logged.strs_map.get("comm_hook", _BUILT_IN_HOOK)
             in_python = not hook.startswith(_BUILT_IN_HOOK) or our_groups.is_ours(type(module.process_group))
-            self._take(rank, times, iteration, in_python=in_python)
+            by_hand = getattr(module, "require_manual_backward_finalization", False)
+            self._take(rank, times, iteration, in_python=in_python, finalized_by_hand=by_hand)
         elif rank.step_count - self._last_step > 2 * self.every:
             # This module no longer trains, so its last sample no longer holds.
             self._held_ns = 0
         return self._held_ns
 
-    def _take(self, rank: RankRecorder, times: dict[str, int], iteration: int, in_python: bool) -> None:
+    def _take(
+        self, rank: RankRecorder, times: dict[str, int], iteration: int, *, in_python: bool, finalized_by_hand: bool
+    ) -> None:
         iterations = iteration - self._iteration
         # The first reading may come from a script that ran iterations before its first step.
         steps = rank.step_count - self._last_step
         per_step = iterations / steps if self._iteration and steps else 1.0
         exposed_ns = times.get("backward_comm_time_end", 0) - times.get("backward_compute_time_end", 0)
+        if finalized_by_hand:
+            # Timed where the script waits for it.
+            exposed_ns = 0
         self._held_ns = int(max(0, exposed_ns) * per_step)
         if "num_buckets_reduced" not in times:
             # torch 2.6 does not count buckets, so this rank's collectives cannot be counted from what Python sees.
