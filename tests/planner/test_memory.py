@@ -35,6 +35,11 @@ def test_ddp_keeps_buckets_besides_gradients_unless_they_are_one():
     assert views.need_bytes == alone.need_bytes
 
 
+def test_lazy_buckets_are_gone_when_the_update_takes_its_memory():
+    lazy = memory(replace(STEP, lazy_bucket_allocation=True), capacity_bytes=16 * GIB, devices=4)
+    assert lazy.need_bytes == memory(STEP, capacity_bytes=16 * GIB).need_bytes
+
+
 def test_activations_grow_with_the_batch_and_nothing_else_does():
     one, two = (memory(STEP, capacity_bytes=64 * GIB, batch=batch) for batch in (32, 64))
     assert two.need_bytes - one.need_bytes == 8 * GIB

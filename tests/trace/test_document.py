@@ -39,6 +39,15 @@ def test_a_trace_has_the_keys_of_its_page(tmp_path):
     assert (traced["outcome"], failed["outcome"]) == ("traced", "failed")
     assert set(traced) | set(failed) <= told
     # What only some scripts do, and the line of a failure that is at a line.
-    sometimes = {"gradient_as_bucket_view", "largest_group_bytes", "distributed", "attention", "file", "line", "text"}
+    sometimes = {
+        "gradient_as_bucket_view",
+        "lazy_bucket_allocation",
+        "largest_group_bytes",
+        "distributed",
+        "attention",
+        "file",
+        "line",
+        "text",
+    }
     assert told - set(traced) - set(failed) <= sometimes
     assert {"code", "what", "saw"} <= set(failed)

@@ -134,9 +134,11 @@ def _state(workload: Workload, strategy: Strategy, devices: int, precision: Prec
         shard, transient = -(-parameters // devices), max(workload.transient_bytes or 0, -(-update // devices))
         rest = (-(-gradients // devices), 2 * gathered, -(-optimizer // devices), resident, transient, sample, spare)
         return _State(shard, *rest, tuple(assumed), unknown_groups=2 * parameters if group is None else 0)
-    # A reducer keeps its buckets for the whole run; gradients are views into them only where the script asks for it.
+    # A reducer keeps its buckets for the whole run, unless the script asks that gradients are views into them, or for lazy ones.
     buckets = gradients if devices > 1 and not workload.gradient_as_bucket_view else 0
     transient = max(workload.transient_bytes or 0, update)
+    if workload.lazy_bucket_allocation:
+        buckets, transient = 0, max(transient, buckets)
     return _State(parameters, gradients, buckets, optimizer, resident, transient, sample, spare, tuple(assumed))
 
 

@@ -34,8 +34,9 @@ def from_plain(plain: object) -> Workload:
         raise _refused(f"this is no trace of schema {SCHEMA}", str(seen))
     values = {name: value for name, value in plain.items() if value is not None or name == _NEVER_NULL}
     replicas = plain.get("replicas")
-    if isinstance(replicas, Mapping) and replicas.get("gradient_as_bucket_view") is not None:
-        values.setdefault("gradient_as_bucket_view", bool(replicas["gradient_as_bucket_view"]))
+    for name in ("gradient_as_bucket_view", "lazy_bucket_allocation"):
+        if isinstance(replicas, Mapping) and replicas.get(name) is not None:
+            values.setdefault(name, bool(replicas[name]))
     try:
         values["operations"] = [_with_precision(row) for row in values.get("operations", ())]
         workload = msgspec.convert(values, Workload)

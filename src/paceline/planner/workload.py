@@ -71,6 +71,8 @@ class Workload:
     """DDP's buckets in the order of their reduction."""
     gradient_as_bucket_view: bool | None = None
     """Gradients are views of DDP's buckets and take no memory of their own."""
+    lazy_bucket_allocation: bool | None = None
+    """DDP's buckets are there only during the backward pass (torch 2.15)."""
     optimizer: str | None = None
     """Class of the optimizer."""
     optimizer_bytes: int | None = None

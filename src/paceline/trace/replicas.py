@@ -74,7 +74,13 @@ class Replicas:
     def options(self) -> dict[str, Any]:
         """The options of the first DDP, as plain data."""
         options = self.spread[0][1] if self.spread else {}
-        names = ("bucket_cap_mb", "find_unused_parameters", "gradient_as_bucket_view", "static_graph")
+        names = (
+            "bucket_cap_mb",
+            "find_unused_parameters",
+            "gradient_as_bucket_view",
+            "static_graph",
+            "lazy_bucket_allocation",
+        )
         return {name: options.get(name) for name in names}
 
     def _hook(self, _: Any, state: Any = None, hook: Any = None, *__: Any) -> None:
