@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from paceline.diagnosis.case import Case, GroupCounters, Heartbeat, Level
+from paceline.diagnosis.case import Call, Case, GroupCounters, Heartbeat, Level
 from paceline.diagnosis.crash.exits import words_of
 from paceline.diagnosis.crash.root_cause import gloo_sizes
 from paceline.diagnosis.desync.desync import DesyncKind, Disagreement, call_text, disagreements, seen_at
@@ -66,17 +66,8 @@ def _against_gradients(case: Case) -> Iterator[CauseFinding]:
         return
     ((pulse, call),) = fitting or alone
     words = f"gloo on rank {exit.rank} met {sizes[0]} bytes where it expected {sizes[1]}"
-    yield _finding(
-        (pulse.rank,),
-        call_line=str(call.site) if call.site is not None else "",
-        extra=True,
-        since_step=pulse.step_count,
-        confidence=Confidence.HIGH if fitting else Confidence.LIKELY,
-        saw=(
-            f"rank {pulse.rank}: {call_text(call)}, call {call.index}; no other rank has made it",
-            f"{words}; this call has {call.size_bytes}",
-        ),
-    )
+    sure = Confidence.HIGH if fitting else Confidence.LIKELY
+    yield _made_alone(pulse, call, sure, f"{words}; this call has {call.size_bytes}")
 
 
 def _beside_gradients(case: Case) -> Iterator[CauseFinding]:
@@ -92,17 +83,8 @@ def _beside_gradients(case: Case) -> Iterator[CauseFinding]:
             continue
         ((pulse, call, _),) = alone
         (other, theirs) = next((rank, one) for rank, one in divergence.calls.items() if rank != pulse.rank)
-        yield _finding(
-            (pulse.rank,),
-            call_line=str(call.site) if call.site is not None else "",
-            extra=True,
-            since_step=pulse.step_count,
-            confidence=Confidence.HIGH,
-            saw=(
-                f"rank {pulse.rank}: {call_text(call)}, call {call.index}; no other rank has made it",
-                f"at its place, collective {divergence.index} of group {divergence.group}, rank {other} has {call_text(theirs)}",
-            ),
-        )
+        at_its_place = f"at its place, collective {divergence.index} of group {divergence.group}"
+        yield _made_alone(pulse, call, Confidence.HIGH, f"{at_its_place}, rank {other} has {call_text(theirs)}")
 
 
 def _against_lanes(case: Case) -> Iterator[CauseFinding]:
@@ -119,17 +101,21 @@ def _against_lanes(case: Case) -> Iterator[CauseFinding]:
             continue
         where = waits[0]
         what = f"{where.operation or 'collective'} {where.completed + 1} of group {where.name}"
-        yield _finding(
-            (pulse.rank,),
-            call_line=str(call.site) if call.site is not None else "",
-            extra=True,
-            since_step=pulse.step_count,
-            confidence=Confidence.LIKELY,
-            saw=(
-                f"rank {pulse.rank} waits in {call_text(call)}, call {call.index}; no other rank has made it",
-                f"{named_ranks(other.rank for other in others)} cannot come: they wait for rank {pulse.rank} in {what}",
-            ),
+        cannot_come = (
+            f"{named_ranks(other.rank for other in others)} cannot come: they wait for rank {pulse.rank} in {what}"
         )
+        yield _made_alone(pulse, call, Confidence.LIKELY, cannot_come)
+
+
+def _made_alone(pulse: Heartbeat, call: Call, confidence: Confidence, seen: str) -> CauseFinding:
+    return _finding(
+        (pulse.rank,),
+        call_line=str(call.site) if call.site is not None else "",
+        extra=True,
+        since_step=pulse.step_count,
+        confidence=confidence,
+        saw=(f"rank {pulse.rank}: {call_text(call)}, call {call.index}; no other rank has made it", seen),
+    )
 
 
 def _ahead(pulse: Heartbeat, entered: Mapping[str, int]) -> GroupCounters | None:
