@@ -1,8 +1,10 @@
 """M20: ranks that make different process groups."""
 
+from contextlib import suppress
+
 import pytest
 
-from paceline.diagnosis.case import GroupCounters
+from paceline.diagnosis.case import Call, Site, GroupCounters
 from paceline.findings import Confidence, Unknown
 
 C10D = "/usr/lib/python3/site-packages/torch/distributed/distributed_c10d.py"
@@ -98,6 +100,52 @@ def test_late_ranks_are_in_new_group_alone_only_if_each_was_looked_at_and_one_th
     looks = {0: look(0, "/home/me/train.py:30 <module>"), 1: making[1], 2: making[2]}
     still = standstill(late=(1, 2), waiting=(0,), group="0", operation="all_reduce")
     assert found("M20", case(still=still, looks=[looks[rank] for rank in seen])) == []
+
+
+@pytest.fixture
+def first_calls(case, pulse, standstill):
+    """Two ranks in the first call of a group of both: under these names, at these lines."""
+
+    def make(names=("1", "2"), lines=(18, 18), indices=(1, 1), members=(0, 1), waiting=(0, 1)):
+        pulses = [
+            pulse(
+                rank,
+                last_call=Call(
+                    index=indices[rank],
+                    operation="all_reduce",
+                    issued_ns=1,
+                    site=Site(file="/home/me/train.py", line=lines[rank], function="train"),
+                ),
+                calls={"0": 7, names[rank]: indices[rank]},
+                group_ranks={names[rank]: members},
+            )
+            for rank in (0, 1)
+        ]
+        return case(world_size=2, still=standstill(late=(), waiting=waiting, basis="stacks"), pulses=pulses)
+
+    return make
+
+
+def test_a_group_of_the_same_ranks_that_has_another_name_on_some_never_meets(found, first_calls):
+    (finding,) = found("M20", first_calls())
+    assert (finding.confidence, finding.ranks) == (Confidence.LIKELY, ())
+    assert finding.saw[1:] == ("the group is called 1 on rank 0", "the group is called 2 on rank 1")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"names": ("1", "1")},
+        # Two groups in another order, which is M16.
+        {"lines": (18, 19)},
+        {"indices": (1, 2)},
+        {"indices": (3, 3)},
+        {"members": (0, 1, 2)},
+    ],
+)
+def test_anything_else_about_the_first_calls_is_another_cause(found, first_calls, fields):
+    with suppress(Unknown):
+        assert found("M20", first_calls(**fields)) == []
 
 
 def test_a_rank_elsewhere_is_no_new_group(found, case, look, standstill, stuck):

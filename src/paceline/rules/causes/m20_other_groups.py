@@ -20,7 +20,7 @@ Why it matters: new_group has the timeout of a rendezvous, half an hour. No rank
 Deciding evidence: Each rank's main thread is in new_group, and the ranks call it from different lines, or they have
   made different groups with use_local_synchronization=True on torch 2.14 or newer. If neither is seen, but the ranks
   exchanged before and none is behind, this cause is likely. It is likely too if the late ranks are in new_group, and
-  the ranks that wait for them are not.
+  the ranks that wait for them are not, or if all ranks are in the first call of a group that has another name on some.
 Not to be confused with: M06, where some ranks wait in a collective that the others skip; R02, where ranks do not reach
   the first rendezvous.
 What to do: Call new_group on every rank, in the same order, also on ranks that are not in the group. On torch 2.14 and
@@ -46,6 +46,9 @@ def find(case: Case) -> Iterator[CauseFinding]:
         yield from _alone_in_new_group(case, still)
         return
     if len(still.waiting) < (case.world_size or 2):
+        return
+    if (other_names := _first_calls_under_other_names(case, still)) is not None:
+        yield other_names
         return
     looks = {rank: case.looks[rank] for rank in still.waiting if rank in case.looks}
     if len(looks) < 2:
@@ -103,6 +106,35 @@ def _alone_in_new_group(case: Case, still: Stall) -> Iterator[CauseFinding]:
             f"{named_ranks(still.waiting)} in {still.operation or 'a collective'} of group {still.group}",
         ),
         ruled_out=("a late rank: it waits for a group that the others do not make now",),
+        next=("let every rank make the same groups in the same order, ranks outside of a group too",),
+    )
+
+
+def _first_calls_under_other_names(case: Case, still: Stall) -> CauseFinding | None:
+    """The ranks are in one line, in the first call of a group of the same ranks, and the group has another name on some of them.
+
+    NCCL makes a group without a wait, and connects its ranks at the first call.
+    """
+    calls = {rank: pulse.last_call for rank in still.waiting if (pulse := case.pulses.get(rank)) is not None}
+    names = {rank: next(reversed(case.pulses[rank].calls), "") for rank in calls}
+    members = {case.pulses[rank].group_ranks.get(name) for rank, name in names.items()}
+    lines = {call.site for call in calls.values() if call is not None and call.index == 1}
+    if len(lines) != 1 or None in lines or any(call is None or call.index != 1 for call in calls.values()):
+        return None
+    if members != {still.waiting} or len(by_name := _ranks_by(names)) < 2:
+        return None
+    line = lines.pop()
+    return CauseFinding(
+        code="M20",
+        title=TITLE,
+        level=Level.DIVERGENCE,
+        confidence=Confidence.LIKELY,
+        since_step=still.since_step,
+        saw=(
+            f"{named_ranks(still.waiting)} wait at {line}, each in its first call of a group of {named_ranks(still.waiting)}",
+            *(f"the group is called {name} on {named_ranks(ranks)}" for name, ranks in by_name.items()),
+        ),
+        ruled_out=("a late rank: every rank has come to the call",),
         next=("let every rank make the same groups in the same order, ranks outside of a group too",),
     )
 
