@@ -28,10 +28,11 @@ PROGRAMS = ("__main__", "run_script")
 
 
 def patterns(module) -> Iterator[tuple[str, re.Pattern]]:
-    """Those that a module holds by a name, or in a list, tuple or table of one."""
+    """Those that a module holds by a name, or in a list, tuple or table, also as the `pattern` of a row."""
     for name, value in vars(module).items():
         held = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
-        for pattern in held:
+        for row in held:
+            pattern = row if isinstance(row, re.Pattern) else getattr(row, "pattern", None)
             if isinstance(pattern, re.Pattern):
                 yield name, pattern
 
