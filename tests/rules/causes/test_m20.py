@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from paceline.diagnosis.case import Call, Site, GroupCounters
+from paceline.diagnosis.case import Call, GroupCounters, Site
 from paceline.findings import Confidence, Unknown
 
 C10D = "/usr/lib/python3/site-packages/torch/distributed/distributed_c10d.py"
