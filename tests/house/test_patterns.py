@@ -15,11 +15,10 @@ except ImportError:  # Python 3.10
     import sre_constants as constants
     import sre_parse as parser
 
-# What is linear reads the longest text in about 0.1 ms, what is quadratic in more than 40; what grows faster is known by a shorter one.
-LENGTHS = (24, 128, 512, 2048, 8192)
-SECONDS = 0.02
-
-
+# What is linear reads the longest text in about 0.2 ms, what looks ahead for a bounded way in at most 40, what is quadratic in 150 ms
+# and more; what grows faster is known by a shorter text.
+LENGTHS = (24, 128, 512, 2048, 16384)
+SECONDS, LONGEST_SECONDS = 0.02, 0.1
 WAYS = ("findall", "fullmatch", "match")
 # They read words of the user's own command line and of our own messages, and must not miss a password.
 OF_ITS_OWN_USER = ("paceline.storage.urls._USER", "paceline.storage.urls._QUERY")
@@ -120,17 +119,17 @@ def attacks(pattern: re.Pattern) -> set[tuple[str, str, str]]:
 
 
 def slowest(pattern: re.Pattern, ways: Sequence[str] = WAYS) -> tuple[float, str | bytes]:
-    """Seconds of this thread's CPU that it takes at most, and the beginning of the text with which it does."""
-    found = (0.0, "")
+    """Seconds of this thread's CPU, and the beginning of the text, with which it takes too long; 0 where it never does."""
     for attack in sorted(attacks(pattern)):
         for length in LENGTHS:
+            most = LONGEST_SECONDS if length == LENGTHS[-1] else SECONDS
             seconds, text = seconds_of(pattern, ways, attack, length)
-            found = max(found, (seconds, text[:40]))
-            if seconds > SECONDS:
-                return found
+            # What else runs on the machine may make one look longer, and hardly three.
+            if seconds > most and min(seconds_of(pattern, ways, attack, length)[0] for _ in range(2)) > most:
+                return seconds, text[:40]
             if length == LENGTHS[-2] and seconds < SECONDS / 16:
                 break
-    return found
+    return 0.0, ""
 
 
 def seconds_of(
@@ -156,9 +155,9 @@ def test_a_quadratic_pattern_is_found():
         r"x=\s*\S*\s*$",
         r"(?:ab)*c",
     ):
-        assert slowest(re.compile(text))[0] > SECONDS, text
+        assert slowest(re.compile(text))[0], text
     for text in (r"^\w+:", r"(?<!\w)\w+:", r"token=(\S+)", rb"^a.*b"):
-        assert slowest(re.compile(text))[0] < SECONDS, text
+        assert not slowest(re.compile(text))[0], text
 
 
 def test_a_pattern_is_looked_at_as_it_is_used():
@@ -176,7 +175,9 @@ def test_no_pattern_of_the_package_is_quadratic():
             continue
         module = importlib.import_module(name.removesuffix(".__init__"))
         for held_as, pattern in patterns(module):
+            if f"{name}.{held_as}" in OF_ITS_OWN_USER:
+                continue
             seconds, text = slowest(pattern, ways_to_look(source, held_as))
-            if seconds > SECONDS and f"{name}.{held_as}" not in OF_ITS_OWN_USER:
+            if seconds:
                 slow.append(f"{name}.{held_as}: {seconds:.2f} s for {text!r}...")
     assert not slow

@@ -21,9 +21,10 @@ _MOST_LINES = 20
 _CLOCK_SECONDS = 5.0
 _MATTERS = re.compile(
     r"out of memory|oom-kill|oom_reaper|killed process|NVRM|\bXid\b|EDAC|hardware error|\bmce\b|not responding|timed out"
-    r"|blocked for more than|soft lockup|hard lockup|rcu.*stall|I/O error|EXT4-fs error|XFS .*(?:error|shutdown)|BTRFS.*error"
+    r"|blocked for more than|soft lockup|hard lockup|rcu.{0,80}stall|I/O error|EXT4-fs error"
+    r"|XFS .{0,80}(?:error|shutdown)|BTRFS.{0,80}error"
     r"|remounting filesystem read-only|segfault at|general protection|trap invalid opcode|page allocation failure"
-    r"|link (?:is )?down|NIC Link is Down|AER:|nvlink|infiniband|mlx5.*(?:error|fatal)|nf_conntrack: table full",
+    r"|link (?:is )?down|NIC Link is Down|AER:|nvlink|infiniband|mlx5.{0,80}(?:error|fatal)|nf_conntrack: table full",
     re.IGNORECASE,
 )
 
