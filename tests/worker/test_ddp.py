@@ -9,7 +9,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.recording.ring import COMMUNICATION_MEASURED, Basis
-from paceline.worker.instruments.ddp import ExposedCommunication, time_finalization
+from paceline.worker.instruments.ddp import ExposedCommunication
+from paceline.worker.instruments.waits import time_waits
 from paceline.worker.rank_recorder import RankRecorder
 
 
@@ -95,7 +96,7 @@ def test_a_backward_pass_that_is_finalized_by_hand_is_timed_where_the_script_wai
             self.finalized = True
 
     rank, wrapper = instrument.rank, Wrapper()
-    time_finalization(Wrapper, rank)
+    time_waits(Wrapper, rank, "finalize_backward")
     wrapper.finalize_backward()
     assert wrapper.finalized and rank.communication_ns > 0 and rank.failures == []
 

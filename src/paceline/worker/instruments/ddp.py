@@ -18,10 +18,9 @@ from typing import Any
 from ...recording.ring import Basis, RankPhase
 from .. import our_groups
 from ..instrument import Patch, RankInstrument
-from ..no_compile import left_alone_by_compile, passed_over_by_warnings
+from ..no_compile import passed_over_by_warnings
 from ..rank_recorder import RankRecorder
 
-_COMMUNICATION = int(RankPhase.COMMUNICATION)
 DDP_SAMPLES_EVERY = 100
 # DDP logs each of its first ten iterations by default, and these include warm-up.
 FIRST_READ_AFTER_STEPS = 3
@@ -82,24 +81,6 @@ class ExposedCommunication(RankInstrument):
                 rank.drop("ddp", error)
 
         ddp_class.__init__ = passed_over_by_warnings(__init__)
-        if hasattr(ddp_class, "finalize_backward"):
-            time_finalization(ddp_class, rank)
-
-
-def time_finalization(ddp_class: Any, rank: RankRecorder) -> None:
-    """Time the wait of a model whose backward pass returns with its exchange on the way (torch 2.15)."""
-    finalize = ddp_class.finalize_backward
-
-    @functools.wraps(finalize)
-    def finalize_backward(wrapper: Any) -> None:
-        start_ns = rank.begin(_COMMUNICATION, "ddp")
-        try:
-            finalize(wrapper)
-        finally:
-            if start_ns:
-                rank.waited(None, rank.end(start_ns, "ddp"))
-
-    ddp_class.finalize_backward = left_alone_by_compile(finalize_backward)
 
 
 class SampledReducer:
@@ -152,7 +133,7 @@ class SampledReducer:
         per_step = iterations / steps if self._iteration and steps else 1.0
         exposed_ns = times.get("backward_comm_time_end", 0) - times.get("backward_compute_time_end", 0)
         if finalized_by_hand:
-            # Timed where the script waits for it.
+            # Timed where the script waits for it: see waits.py.
             exposed_ns = 0
         self._held_ns = int(max(0, exposed_ns) * per_step)
         if "num_buckets_reduced" not in times:

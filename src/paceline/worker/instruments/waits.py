@@ -17,7 +17,7 @@ _COMMUNICATION = int(RankPhase.COMMUNICATION)
 
 
 class WaitTimer(RankInstrument):
-    """Replaces the method `wait` of `Work`, and of comm's own Work classes, whose methods precede those of the base class."""
+    """Replaces `wait` of `Work`, and of comm's own Work classes, whose methods precede those of the base class; and DDP's own wait."""
 
     def __init__(self, rank: RankRecorder) -> None:
         super().__init__(rank)
@@ -26,6 +26,7 @@ class WaitTimer(RankInstrument):
     def patches(self) -> dict[str, Patch]:
         return {
             "torch.distributed.distributed_c10d": self._watch_torchs,
+            "torch.nn.parallel.distributed": self._watch_ddp,
             **dict.fromkeys(our_groups.MODULES, self._watch_ours),
         }
 
@@ -39,6 +40,11 @@ class WaitTimer(RankInstrument):
 
         time_waits(c10d.Work, self.rank)
 
+    def _watch_ddp(self, parallel: Any) -> None:
+        # Since torch 2.15 a backward pass may return while its exchange is on the way, and this is where the script waits for it.
+        if hasattr(parallel.DistributedDataParallel, "finalize_backward"):
+            time_waits(parallel.DistributedDataParallel, self.rank, "finalize_backward")
+
     def _watch_ours(self, _: Any = None) -> None:
         from torch._C import _distributed_c10d as c10d
 
@@ -48,9 +54,9 @@ class WaitTimer(RankInstrument):
                 time_waits(work_class, self.rank)
 
 
-def time_waits(work_class: Any, rank: RankRecorder) -> None:
-    """Time the training thread's waits in `work_class.wait`."""
-    await_work = work_class.wait
+def time_waits(owner: Any, rank: RankRecorder, method: str = "wait") -> None:
+    """Time the training thread's waits in this method of a class."""
+    await_work = getattr(owner, method)
 
     # pybind11 looks at the name and the single positional argument. If a Python subclass of Work has no `wait` of its own, pybind11
     # recognises by them a call from the override, and continues in C++ instead of calling this function without end.
@@ -64,4 +70,4 @@ def time_waits(work_class: Any, rank: RankRecorder) -> None:
         finally:
             rank.waited(self, rank.end(start_ns, "waits"))
 
-    work_class.wait = left_alone_by_compile(wait)
+    setattr(owner, method, left_alone_by_compile(wait))
