@@ -92,6 +92,13 @@ def test_late_ranks_in_new_group_for_which_the_others_wait_elsewhere_make_a_grou
     )
 
 
+def test_a_group_that_is_not_known_is_not_named(found, case, look, standstill, stuck):
+    still = standstill(late=(1,), waiting=(0,), group=None, operation=None)
+    looks = [look(0, "/home/me/train.py:30 <module>"), stuck(9, 9).looks[1]]
+    (finding,) = found("M20", case(still=still, looks=looks))
+    assert finding.saw[-1] == "rank 0 in a collective"
+
+
 @pytest.mark.parametrize("seen", [(0, 1), (1, 2), (0, 2), (0,), ()])
 def test_late_ranks_are_in_new_group_alone_only_if_each_was_looked_at_and_one_that_waits(
     found, case, look, standstill, stuck, seen

@@ -62,26 +62,38 @@ def find(case: Case) -> Iterator[CauseFinding]:
     if not differ and not all(map(_has_exchanged, case.pulses.values())):
         # Perhaps the ranks cannot reach each other at all.
         return
-    yield CauseFinding(
+    yield _finding(
+        still,
+        Confidence.HIGH if differ and len(looks) == case.world_size else Confidence.LIKELY,
+        *(f"{named_ranks(ranks)} in new_group at {line}" for line, ranks in by_line.items()),
+        *(f"{named_ranks(ranks)} made {made}" for made, ranks in by_count.items() if differ_in_local),
+        *(() if differ else ("the ranks exchanged before, and none is behind: the group has not one name on all",)),
+        no_late_rank="every rank waits for a group that the others do not make",
+        next=("from torch 2.14 on, use_local_synchronization=True counts: let each rank make one, or leave it out",)
+        if differ_in_local
+        else (),
+    )
+
+
+def _finding(
+    still: Stall,
+    confidence: Confidence,
+    *saw: str,
+    no_late_rank: str,
+    ranks: tuple[int, ...] = (),
+    next: tuple[str, ...] = (),
+) -> CauseFinding:
+    """`no_late_rank`: why a late rank is not the cause."""
+    return CauseFinding(
         code="M20",
         title=TITLE,
         level=Level.DIVERGENCE,
-        confidence=Confidence.HIGH if differ and len(looks) == case.world_size else Confidence.LIKELY,
+        ranks=ranks,
+        confidence=confidence,
         since_step=still.since_step,
-        saw=(
-            *(f"{named_ranks(ranks)} in new_group at {line}" for line, ranks in by_line.items()),
-            *(f"{named_ranks(ranks)} made {made}" for made, ranks in by_count.items() if differ_in_local),
-            *(() if differ else ("the ranks exchanged before, and none is behind: the group has not one name on all",)),
-        ),
-        ruled_out=("a late rank: every rank waits for a group that the others do not make",),
-        next=(
-            "let every rank make the same groups in the same order, ranks outside of a group too",
-            *(
-                ("from torch 2.14 on, use_local_synchronization=True counts: let each rank make one, or leave it out",)
-                if differ_in_local
-                else ()
-            ),
-        ),
+        saw=saw,
+        ruled_out=(f"a late rank: {no_late_rank}",),
+        next=("let every rank make the same groups in the same order, ranks outside of a group too", *next),
     )
 
 
@@ -94,19 +106,14 @@ def _alone_in_new_group(case: Case, still: Stall) -> Iterator[CauseFinding]:
     if not others or any(map(_is_making_a_group, others)):
         return
     by_line = _ranks_by({rank: _line(look) for rank, look in looks.items()})
-    yield CauseFinding(
-        code="M20",
-        title=TITLE,
-        level=Level.DIVERGENCE,
+    of_group = "" if still.group is None else f" of group {still.group}"
+    yield _finding(
+        still,
+        Confidence.LIKELY,
+        *(f"{named_ranks(ranks)} in new_group at {line}" for line, ranks in by_line.items()),
+        f"{named_ranks(still.waiting)} in {still.operation or 'a collective'}{of_group}",
         ranks=still.late,
-        confidence=Confidence.LIKELY,
-        since_step=still.since_step,
-        saw=(
-            *(f"{named_ranks(ranks)} in new_group at {line}" for line, ranks in by_line.items()),
-            f"{named_ranks(still.waiting)} in {still.operation or 'a collective'} of group {still.group}",
-        ),
-        ruled_out=("a late rank: it waits for a group that the others do not make now",),
-        next=("let every rank make the same groups in the same order, ranks outside of a group too",),
+        no_late_rank="it waits for a group that the others do not make now",
     )
 
 
@@ -115,27 +122,23 @@ def _first_calls_under_other_names(case: Case, still: Stall) -> CauseFinding | N
 
     NCCL makes a group without a wait, and connects its ranks at the first call.
     """
-    calls = {rank: pulse.last_call for rank in still.waiting if (pulse := case.pulses.get(rank)) is not None}
-    names = {rank: next(reversed(case.pulses[rank].calls), "") for rank in calls}
-    members = {case.pulses[rank].group_ranks.get(name) for rank, name in names.items()}
-    lines = {call.site for call in calls.values() if call is not None and call.index == 1}
-    if len(lines) != 1 or None in lines or any(call is None or call.index != 1 for call in calls.values()):
+    pulses = {rank: case.pulses[rank] for rank in still.waiting if rank in case.pulses}
+    names = {rank: next(reversed(pulse.calls), "") for rank, pulse in pulses.items()}
+    members = {frozenset(pulse.group_ranks.get(names[rank], ())) for rank, pulse in pulses.items()}
+    calls = {rank: pulse.last_call for rank, pulse in pulses.items() if pulse.last_call is not None}
+    are_first = all(call.index == 1 == pulses[rank].calls.get(names[rank]) for rank, call in calls.items())
+    lines = {call.site for call in calls.values()}
+    by_name = _ranks_by(names)
+    if len(calls) < len(still.waiting) or not are_first or len(lines) != 1 or None in lines:
         return None
-    if members != {still.waiting} or len(by_name := _ranks_by(names)) < 2:
+    if members != {frozenset(still.waiting)} or len(by_name) < 2:
         return None
-    line = lines.pop()
-    return CauseFinding(
-        code="M20",
-        title=TITLE,
-        level=Level.DIVERGENCE,
-        confidence=Confidence.LIKELY,
-        since_step=still.since_step,
-        saw=(
-            f"{named_ranks(still.waiting)} wait at {line}, each in its first call of a group of {named_ranks(still.waiting)}",
-            *(f"the group is called {name} on {named_ranks(ranks)}" for name, ranks in by_name.items()),
-        ),
-        ruled_out=("a late rank: every rank has come to the call",),
-        next=("let every rank make the same groups in the same order, ranks outside of a group too",),
+    return _finding(
+        still,
+        Confidence.LIKELY,
+        f"{named_ranks(still.waiting)} wait at {lines.pop()}, each in its first call of a group of {named_ranks(still.waiting)}",
+        *(f"the group is called {name} on {named_ranks(ranks)}" for name, ranks in by_name.items()),
+        no_late_rank="every rank has come to the call",
     )
 
 
