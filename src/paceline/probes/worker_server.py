@@ -164,13 +164,10 @@ def traces(
 
     # A server that does not list them answers the questions that it does not know with 404.
     names = questions.handlers(socket_path, timeout_seconds) or frozenset({_OF_GLOO, _OF_NCCL, _OF_NCCL_ALONE})
+    own_names = _own_names(backends)
     found = [(GLOO, asked(_OF_GLOO))] if _OF_GLOO in names else []
     if _MARK_OF_SEVERAL in names:
-        for name in _own_names(backends):
-            unfinished = asked(f"{_OF_GLOO}?backend={name}")
-            has_more = finished and unfinished and FINISHED_ENTRIES in names
-            every = asked(f"{FINISHED_ENTRIES}?backend={name}") if has_more else None
-            found.append((name, every or unfinished))
+        found += [(name, asked(f"{_OF_GLOO}?backend={name}")) for name in own_names]
     counters = asked(_COUNTERS_OF_NCCL) if _OF_NCCL in names else None
     driver_answers, are_whole = None, True
     if counters is not None and not _is_empty(counters):
@@ -182,6 +179,12 @@ def traces(
         found.append((NCCL, entries))
     elif counters is None and _OF_NCCL_ALONE in names and not any(answer for _, answer in found):
         found.append((NCCL, asked(_PICKLE_OF_NCCL)))
+    if finished and FINISHED_ENTRIES in names:
+        # A rank that keeps the GIL leaves this question open, and holds up none of those above.
+        every = {
+            name: asked(f"{FINISHED_ENTRIES}?backend={name}") for name, answer in found if answer and name in own_names
+        }
+        found = [(name, every.get(name) or answer) for name, answer in found]
     answers = tuple((name, answer) for name, answer in found if answer is not None)
     return RecorderAnswers(answers, driver_answers, are_whole) if answers or counters is not None else None
 
