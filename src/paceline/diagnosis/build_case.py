@@ -84,7 +84,7 @@ def build_case(
         hosts=tuple(hosts),
         ranks=_records(ranks, chosen),
         exits=with_early_ends(exits, standstill.late if standstill is not None else ()),
-        pulses=pulses or reader.other_pulses(),
+        pulses=pulses or reader.pulses_beside_a_standstill(),
         standstill=standstill,
         confirmation=reader.confirmation(),
         divergences=reader.all("divergence", Divergence),
@@ -180,8 +180,8 @@ class _Reader:
                 return self._fact(event, Confirmation, "confirmation")
         return None
 
-    def other_pulses(self) -> dict[int, Heartbeat]:
-        """The pulses of the ranks when the attempt ended, or when a difference was found in a stall that is not judged yet; else empty."""
+    def pulses_beside_a_standstill(self) -> dict[int, Heartbeat]:
+        """The ranks' pulses at the end of the attempt, or in a stall in which a divergence was found before it was judged; else empty."""
         for event in reversed(self.events):
             if event.get("event") in ("standstill_over", "attempt_started"):
                 break

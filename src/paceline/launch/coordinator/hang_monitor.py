@@ -458,13 +458,13 @@ class HangMonitor:
         due = [d for d in self._recorded_divergences if final or now_ns - d.found_ns >= _HELD_BACK_NS]
         self._recorded_divergences = [d for d in self._recorded_divergences if d not in due]
         # A difference among the calls from Python is worth more than the same difference here, because it has the call sites.
-        new = (*called, *(() if self._has_diverged else due))
-        for divergence in new:
+        standing = None if self._has_diverged else self.standing
+        for divergence in called if self._has_diverged else due:
             # A recorder has no lines of code: whose call it is shows in the pulses, which are needed before the stall is judged.
-            standing = self.standing if divergence in due else None
             beside = {"pulses": self._shown_pulses(standing.now)} if standing is not None else {}
             self.record("divergence", attempt=self.attempt, divergence=to_plain(divergence), **beside)
-            self._unjudged = True
+            # Many groups may differ at once, and the pulses are the same for all.
+            standing, self._unjudged = None, True
 
     def _record_standstill(self, standstill: Stall) -> None:
         plain = to_plain(replace(standstill, attempt=self.attempt))

@@ -96,7 +96,11 @@ class PaceMonitor:
         """Read the flight recorders, then record and judge the step timing, unless the job stands still."""
         if self.detective.standing is not None or self.detective.ending or not self.detective.pulses:
             return
-        traces = await self.detective.traces(finished=self._finished_are_due())
+        now = time.monotonic()
+        wants_finished = now >= self._finished_due
+        if wants_finished:
+            self._finished_due = now + FINISHED_SECONDS
+        traces = await self.detective.traces(finished=wants_finished)
         await self.detective.compare(traces)
         for rank, entries in traces.items():
             self.inputs.trace(rank, entries)
@@ -114,13 +118,6 @@ class PaceMonitor:
             # A step timing that is not settled yet is not judged, so the next turn may record again.
             self._tempo_due = now + (TEMPO_SECONDS if is_settled(tempo) else 0.0)
             await self._tell(tempo, now)
-
-    def _finished_are_due(self) -> bool:
-        now = time.monotonic()
-        if now < self._finished_due:
-            return False
-        self._finished_due = now + FINISHED_SECONDS
-        return True
 
     def _is_early(self) -> bool:
         return time.monotonic() - self._formed_at < EARLY_FOR_SECONDS
