@@ -1,4 +1,5 @@
-"""What follows from the name of a backend of torch. Whoever asks which kind a backend is asks here.
+"""What follows from the name of a backend of torch. Whoever asks which kind a backend is asks here. The name of the
+question for all that a backend's recorder has stands here too, because the rank answers it and the agent asks it.
 
 Since 2.14 torch has several backends over NCCL: `nccl-legacy` (the `nccl` of older releases), `nccl2` (what 2.15 makes of `nccl`, and what
 that group then calls itself) and `nccl-lazy`. Names of several devices are written `cpu:gloo,cuda:nccl`. Imports nothing.

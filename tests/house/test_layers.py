@@ -71,6 +71,10 @@ ALLOWED_ARROWS: dict[tuple[str, str], str] = {
     ("paceline.emulate.local_hosts", "paceline.probes.ports"): "a host on this machine needs a port that is free on it",
     ("paceline.emulate.limits", "paceline.probes.cgroup"): "a limit is set where the probe will read it",
     ("paceline.contract.local_key", "paceline.recording.plain_files"): "an entry may have been laid by somebody else",
+    (
+        "paceline.contract.tree",
+        "paceline.recording.plain_files",
+    ): "its folders, too, hold what is read back or executed",
     ("paceline.contract.failure", "paceline.recording.plain_files"): "where a script writes may be a pipe",
     ("paceline.emulate.cleanup", "paceline.probes.cgroup"): "what a dead creator left is where the probe would find it",
     ("paceline.emulate.cleanup", "paceline.probes.processes"): "a pid that was used again is another creator",

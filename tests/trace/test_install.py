@@ -4,10 +4,9 @@ import subprocess
 import sys
 import textwrap
 import time
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
+from watching import is_alive
 
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
@@ -177,12 +176,6 @@ def test_a_script_that_takes_too_long_is_stopped(traced):
     error = refused(traced, "import time\ntime.sleep(600)\n", head="", timeout_seconds=4.0)
     assert error.code == "P05"
     assert "--trace-timeout" in error.next
-
-
-def is_alive(pid):
-    with suppress(FileNotFoundError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
-    return False
 
 
 PLAN = [sys.executable, "-m", "paceline", "plan"]

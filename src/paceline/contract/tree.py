@@ -16,13 +16,13 @@ from paceline.contract.channels import FULLY_REPLICATED
 from paceline.contract.hyperparameters import from_wire
 from paceline.errors import UsageError
 from paceline.facts import Channel, host_order
+from paceline.recording.plain_files import OTHERS_LIST
 
 OPT_ML = Path("/opt/ml")
 # SageMaker's default names.
 INSTANCE_GROUP = "homogeneousCluster"
 INSTANCE_TYPE = "local"
 NETWORK_INTERFACE = "eth0"
-_OTHERS_LIST = 0o755
 # The engine sagemaker sends its own code as a channel; it is not a channel of the job.
 CODE_CHANNEL = "paceline"
 
@@ -256,7 +256,7 @@ def lay_directories(tree: Tree) -> None:
     """
     with writing(tree):
         for directory in (tree.base, tree.input, tree.input_config, tree.code):
-            directory.mkdir(_OTHERS_LIST, parents=True, exist_ok=True)
+            directory.mkdir(OTHERS_LIST, parents=True, exist_ok=True)
         for directory in tree.directories:
             directory.mkdir(parents=True, exist_ok=True)
 

@@ -18,6 +18,7 @@ from paceline.launch.agent.job_processes import JobProcesses, guarded
 from paceline.planner.trace_json import from_plain
 from paceline.planner.workload import Workload
 
+# Between SIGTERM and SIGKILL for what a script leaves behind. A trace has nothing to save.
 _GRACE_SECONDS = 0.5
 # Part of argparse's message.
 _LACKS_ARGUMENTS = "arguments are required"
