@@ -125,6 +125,25 @@ def error_on_one_rank(pair):
     pair.store.wait(["over 0", "over 1"], timedelta(seconds=LONG_SECONDS))
 
 
+def error_before_the_last_bucket(pair):
+    """As above, and rank 0 knows of it while its backward pass still has buckets to hand over."""
+    lanes = pair.begin("direct").attached.exchange.lanes
+
+    def wait_for_the_error(_gradient):
+        while pair.rank == 0 and pair.saw.get("broken") and lanes.failed is None:
+            time.sleep(0.001)
+
+    pair.ddp.module[0].weight.register_hook(wait_for_the_error)
+    pair.step()
+    if pair.rank == 0:
+        pair.saw["broken"] = True
+        pair.attached.exchange.averaging = Broken(pair.attached.exchange.averaging, 2)
+    pair.fails()
+    pair.fails()
+    pair.store.set(f"over {pair.rank}", "")
+    pair.store.wait(["over 0", "over 1"], timedelta(seconds=LONG_SECONDS))
+
+
 def rank_that_does_not_come(pair):
     """Rank 1 never reaches the step; the group's timeout holds."""
     pair.begin("direct", seconds=TIMEOUT_SECONDS)
@@ -178,6 +197,7 @@ TROUBLES = (
     killed_on_one_host,
     killed_in_a_ring,
     error_on_one_rank,
+    error_before_the_last_bucket,
     rank_that_does_not_come,
     left_without_a_word,
     left_by_an_exception,

@@ -48,17 +48,21 @@ def test_a_rank_killed_inside_an_exchange_ends_the_others_backward_with_the_caus
     assert saw["exit codes"][f"{trouble} 0"] == 0 and saw["exit codes"][f"{trouble} 1"] == -9
 
 
-@pytest.mark.parametrize(
-    "trouble", ["killed_between_hosts", "killed_on_one_host", "killed_in_a_ring", "error_on_one_rank"]
-)
+ERRORS = ["error_on_one_rank", "error_before_the_last_bucket"]
+
+
+@pytest.mark.parametrize("trouble", ["killed_between_hosts", "killed_on_one_host", "killed_in_a_ring", *ERRORS])
 def test_later_buckets_fail_at_once_with_the_same_cause(saw, trouble):
     first, second = saw[f"{trouble} 0"]["errors"]
-    assert "no further exchange" in second and second.rpartition(": ")[2].split()[0] in first
+    # Who did what; what the connection said of it is another text in each lane.
+    cause = ": ".join(first.partition(", bucket ")[2].splitlines()[0].split(": ")[1:3])
+    assert f"bucket 0: no further exchange: {cause}" in second
     assert saw[f"{trouble} 0"]["took"][1] < 1
 
 
-def test_an_error_of_one_rank_reaches_the_others_though_its_process_lives_on(saw):
-    failed, other = saw["error_on_one_rank 0"], saw["error_on_one_rank 1"]
+@pytest.mark.parametrize("trouble", ERRORS)
+def test_an_error_of_one_rank_reaches_the_others_though_its_process_lives_on(saw, trouble):
+    failed, other = saw[f"{trouble} 0"], saw[f"{trouble} 1"]
     assert "gradients by direct, bucket" in failed["errors"][0] and "no more memory for this one" in failed["errors"][0]
     assert "nothing more from rank 0" in other["errors"][0]
     assert other["at"][0] - failed["at"][0] < 5

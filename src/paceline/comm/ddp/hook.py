@@ -227,7 +227,9 @@ class HookState:
                 numel=sum(one.buffer.numel() for one in waiting),
             )
         except RuntimeError as error:
-            raise exchanged.told(error) from error
+            # Raised here it would end the backward pass before DDP finishes, which then complains of parameters without a gradient, and
+            # before the error of the earlier bucket is seen.
+            exchanged.done(error)
         self._sent_packs += 1
 
 
@@ -256,14 +258,13 @@ class _BucketGroup:
     def done(self, error: BaseException | None) -> None:
         """Runs in the same lane, or in another thread if that one closes the lane."""
         self._tally.ended(sum(one.buffer.nbytes for one in self._waiting), self._seconds, self._sent_bytes)
-        error = self.told(error) if error is not None else None
+        error = self._told(error) if error is not None else None
         if self._staged is None or error is not None:
             self._tell(error)
         else:
             self._staged.announce(lambda: self._tell(None))
 
-    def told(self, error: BaseException) -> RuntimeError:
-        """An error whose message names these buckets."""
+    def _told(self, error: BaseException) -> RuntimeError:
         indices = ", ".join(str(one.index) for one in self._waiting)
         told = RuntimeError(f"gradients by {self._averaging.strategy.name}, bucket {indices}: {error}")
         told.__cause__ = error
