@@ -195,7 +195,10 @@ def why(job: Watched) -> tuple[Answer | None, str]:
     run = job.run_directory()
     if run is None:
         return None, "nothing was recorded: " + _last_line(job.directory / "err.txt")
-    done = _paceline(job, "why", str(run), "--json")
+    try:
+        done = _paceline(job, "why", str(run), "--json")
+    except subprocess.TimeoutExpired:
+        return None, f"why did not answer within {_WHY_SECONDS:g} s"
     try:
         answer = json.loads(done.stdout)
         failed = [text for text in answer["not_judged"] if "its rule failed" in text]
