@@ -3,6 +3,7 @@
     .venv/bin/python bench/resume.py                      20 kills for paceline, 5 for each of the others
     .venv/bin/python bench/resume.py --kills 200 --only paceline
     .venv/bin/python bench/resume.py --cost               what keeping the state costs a step, on three sizes of model
+    .venv/bin/python bench/resume.py --early              kills in the first seconds, with idle and with busy cores
 
 Two ranks on gloo train one million parameters (resume_scripts/). One of them, at a random instant of its step, gets SIGKILL; the time is
 from there to the end of the first step that the job makes after it has come back. For torchft that is the survivor's next step. The others'
@@ -32,6 +33,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = Path(__file__).with_name("resume_scripts")
 RANKS = 2
 LIMIT_SECONDS = 90.0
+# Kills so long after the first step, beside so many busy processes for each core.
+EARLY_SECONDS, BUSY_EACH = (0.5, 1.0, 2.0, 5.0), (0, 1, 3)
 # Steps between two kills: the fork server is ready again, and the frequency has been decided.
 STEPS_BETWEEN = (60, 160)
 
@@ -139,6 +142,8 @@ def main() -> int:
     rng = random.Random(args.seed)
     if args.cost:
         return cost(args.rounds)
+    if args.early:
+        return early(args.rounds, rng)
     kills: dict[str, list[Kill]] = {way.name: [] for way in ways}
     loads = [os.getloadavg()[0]]
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as folder:
@@ -277,6 +282,51 @@ def reference(folder: Path) -> dict[int, str]:
     return {step.number: step.loss for step in Job([], lines).steps() if step.rank == 0}
 
 
+def early(rounds: int, rng: random.Random) -> int:
+    """Kill to next step where the rank is killed soon after its first one: a process that resumes it may not be ready yet."""
+    way = WAYS[0]
+    print(
+        f"| busy processes a core | {' | '.join(f'{seconds:g} s after the first step' for seconds in EARLY_SECONDS)} |"
+    )
+    print(f"|---|{'---|' * len(EARLY_SECONDS)}")
+    with tempfile.TemporaryDirectory(prefix="paceline-bench-") as folder:
+        losses = reference(Path(folder))
+        for busy in BUSY_EACH:
+            cells = []
+            for seconds in EARLY_SECONDS:
+                with _busy_cores(busy):
+                    kills = [_early_kill(way, Path(folder), seconds, losses, rng) for _ in range(rounds)]
+                same = sum(one.same_losses for one in kills)
+                cells.append(f"{_told(kills)}, losses as undisturbed {same}")
+            print(f"| {busy} | {' | '.join(cells)} |", flush=True)
+    return 0
+
+
+def _early_kill(way: Way, folder: Path, seconds: float, losses: Mapping[int, str], rng: random.Random) -> Kill:
+    directory = Path(tempfile.mkdtemp(dir=folder))
+    (directory / "lines").mkdir()
+    with running(way, sys.executable, directory) as job:
+        steps = job.until(lambda steps: len({step.rank for step in steps}) == RANKS)
+        if steps is None:
+            return Kill(None)
+        time.sleep(max(0.0, min(step.at_ns for step in steps) / 1e9 + seconds - time.time()))
+        return kill(job, rng, losses)
+
+
+@contextlib.contextmanager
+def _busy_cores(each: int) -> Iterator[None]:
+    """So many processes for each core that only turn."""
+    turning = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(each * (os.cpu_count() or 1))
+    ]
+    try:
+        yield
+    finally:
+        for process in turning:
+            process.kill()
+            process.wait()
+
+
 def cost(rounds: int) -> int:
     """Median seconds of a step with and without keeping the state, in turn."""
     print("| parameters | step, off | step, auto | paired ratio: median (min, max) | state kept every |")
@@ -385,7 +435,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--others", type=int, default=5, help="for each of the others, one job each")
     parser.add_argument("--only", action="append", default=[], metavar="PART", help="ways whose name has this part")
     parser.add_argument("--cost", action="store_true", help="what keeping the state costs a step")
-    parser.add_argument("--rounds", type=int, default=7, help="of --cost")
+    parser.add_argument("--early", action="store_true", help="kills in the first seconds of a job")
+    parser.add_argument("--rounds", type=int, default=7, help="of --cost and --early")
     parser.add_argument("--seed", type=int, default=1)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     parser.add_argument("--peers", type=Path, default=cache / "paceline-peers", metavar="DIRECTORY")
