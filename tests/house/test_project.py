@@ -81,7 +81,7 @@ def test_the_sdist_has_every_file_that_is_tracked(repository, sdist_names):
 
 
 def test_the_oldest_torch_is_the_first_of_those_that_were_measured(repository, project):
-    first = re.search(r"^\| torch \| ([\d.]+) \|", (repository / "docs/faults.md").read_text(), re.MULTILINE)
+    first = re.search(r"^\| torch \| ([\d.]+) \|", (repository / "docs/faults_versions.md").read_text(), re.MULTILINE)
     assert project["optional-dependencies"]["torch"] == [f"torch>={first[1]}"]
 
 
