@@ -138,12 +138,12 @@ class Job:
 def main() -> int:
     args = _arguments()
     ways = [way for way in WAYS if not args.only or any(part in way.name for part in args.only)]
-    pythons = {way.name: _python(way, args.peers) for way in ways}
     rng = random.Random(args.seed)
     if args.cost:
         return cost(args.rounds)
     if args.early:
         return early(args.rounds, rng)
+    pythons = {way.name: _python(way, args.peers) for way in ways}
     kills: dict[str, list[Kill]] = {way.name: [] for way in ways}
     loads = [os.getloadavg()[0]]
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as folder:
