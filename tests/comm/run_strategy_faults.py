@@ -39,6 +39,8 @@ class Pair:
         dist.init_process_group("gloo", store=store, rank=self.rank, world_size=2, timeout=timeout)
         torch.manual_seed(0)
         module = nn.Sequential(*[nn.Linear(40, 40) for _ in range(6)])
+        if options.get("find_unused_parameters"):
+            module.register_parameter("unused", nn.Parameter(torch.zeros(1)))
         self.ddp = DistributedDataParallel(module, bucket_cap_mb=0.001, **options)
         host = f"host {self.rank * hosts // 2}"
         self.attached = paceline.comm.ddp.attach.attach(self.ddp, name, host_key=host)
@@ -130,14 +132,13 @@ def error_before_the_last_bucket(pair):
     lanes = pair.begin("direct").attached.exchange.lanes
 
     def wait_for_the_error(_gradient):
-        while pair.rank == 0 and pair.saw.get("broken") and lanes.failed is None:
+        while lanes.failed is None:
             time.sleep(0.001)
 
-    pair.ddp.module[0].weight.register_hook(wait_for_the_error)
     pair.step()
     if pair.rank == 0:
-        pair.saw["broken"] = True
         pair.attached.exchange.averaging = Broken(pair.attached.exchange.averaging, 2)
+        pair.ddp.module[0].weight.register_hook(wait_for_the_error)
     pair.fails()
     pair.fails()
     pair.store.set(f"over {pair.rank}", "")
@@ -154,6 +155,18 @@ def rank_that_does_not_come(pair):
         pair.fails()
         pair.store.set("over", "")
     else:
+        pair.store.wait(["over"], timedelta(seconds=LONG_SECONDS))
+
+
+def rank_that_opens_no_lane(pair):
+    """Rank 1 says where it is and never connects; rank 0 waits for it once, and not with each bucket."""
+    # Else DDP has a single bucket in its first step.
+    lanes = pair.begin("direct", seconds=TIMEOUT_SECONDS, find_unused_parameters=True).attached.exchange.lanes
+    if pair.rank == 0:
+        pair.fails()
+        pair.store.set("over", "")
+    else:
+        lanes.find_topology()
         pair.store.wait(["over"], timedelta(seconds=LONG_SECONDS))
 
 
@@ -199,6 +212,7 @@ TROUBLES = (
     error_on_one_rank,
     error_before_the_last_bucket,
     rank_that_does_not_come,
+    rank_that_opens_no_lane,
     left_without_a_word,
     left_by_an_exception,
     destroyed_and_begun_again,

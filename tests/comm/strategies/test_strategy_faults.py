@@ -74,6 +74,12 @@ def test_a_rank_that_does_not_come_is_named_after_the_groups_timeout(saw):
     assert 4 <= waited["took"][0] < 9
 
 
+def test_a_rank_that_never_connects_is_waited_for_once_and_not_with_each_bucket(saw):
+    waited = saw["rank_that_opens_no_lane 0"]
+    assert "could not connect the ranks [0, 1] within 4 s" in waited["errors"][0]
+    assert 4 <= waited["took"][0] < 9
+
+
 def test_a_script_may_leave_without_destroying_its_group(saw):
     codes = saw["exit codes"]
     assert [codes[f"left_without_a_word {rank}"] for rank in range(2)] == [0, 0]

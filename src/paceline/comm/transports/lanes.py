@@ -76,13 +76,18 @@ class Lanes:
     def run(self, job: Job, done: Done, *, lane: int | None = None, dtype: str = "float32", numel: int = 0) -> None:
         """Carry `job` out in a lane, by default in the next one; `done` is told, from that thread, with its error or None.
 
-        Raises:  RuntimeError: an exchange failed before, or the lanes were closed
+        Raises:  RuntimeError: an exchange failed before, or the lanes could not be opened or were closed
         """
         if self.failed is not None:
             raise RuntimeError(f"no further exchange: {self.failed}") from self.failed
         if self._closed:
             raise RuntimeError("no further exchange: the process group was destroyed")
-        self.open()
+        try:
+            self.open()
+        except RuntimeError as error:
+            # Each later bucket would wait for the group's timeout again.
+            self._fail(error)
+            raise
         chosen = (self._submitted if lane is None else lane) % self.count
         self._submitted += 1
         self._lanes[chosen].put(job, done, dtype, numel)
