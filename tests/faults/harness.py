@@ -24,7 +24,7 @@ _BROKEN = re.compile(r"^\W*(?:\[[^\]]*\]:?\s*)?broken at (\d+)", re.MULTILINE)
 _POLL_SECONDS = 0.1
 # A finding may be followed by a better one when the looks at the suspects are in.
 _SETTLE_SECONDS = 2.0
-_WHY_SECONDS = 30.0
+_ANSWER_SECONDS = 30.0
 # For ranks to import torch and to come to the step at which they break.
 _START_SECONDS = 60.0
 
@@ -183,8 +183,8 @@ def start(argv: list[str], directory: Path, more: Mapping[str, str], python: Pat
 def stop(job: Watched) -> None:
     """Ask the run to end as a person would, at once."""
     if job.process.poll() is None and (run := job.run_directory()) is not None:
-        _paceline(job, "stop", str(run), "--now")
         try:
+            _paceline(job, "stop", str(run), "--now")
             job.process.wait(10)
         except subprocess.TimeoutExpired:
             return
@@ -198,7 +198,7 @@ def why(job: Watched) -> tuple[Answer | None, str]:
     try:
         done = _paceline(job, "why", str(run), "--json")
     except subprocess.TimeoutExpired:
-        return None, f"why did not answer within {_WHY_SECONDS:g} s"
+        return None, f"why did not answer within {_ANSWER_SECONDS:g} s"
     try:
         answer = json.loads(done.stdout)
         failed = [text for text in answer["not_judged"] if "its rule failed" in text]
@@ -288,7 +288,7 @@ def _paceline(job: Watched, *argv: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=_WHY_SECONDS,
+        timeout=_ANSWER_SECONDS,
     )
 
 
