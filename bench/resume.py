@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = Path(__file__).with_name("resume_scripts")
 RANKS = 2
 LIMIT_SECONDS = 90.0
-# Kills so long after the first step, beside so many busy processes for each core.
+# --early: seconds from the first step to the kill, and busy processes for each core beside it.
 EARLY_SECONDS, BUSY_EACH = (0.5, 1.0, 2.0, 5.0), (0, 1, 3)
 # Steps between two kills: the fork server is ready again, and the frequency has been decided.
 STEPS_BETWEEN = (60, 160)
@@ -172,10 +172,8 @@ def trial(
     way: Way, python: str, folder: Path, number: int, losses: Mapping[int, str], rng: random.Random
 ) -> list[Kill]:
     """One job, killed so many times."""
-    directory = Path(tempfile.mkdtemp(dir=folder))
-    (directory / "lines").mkdir()
     found: list[Kill] = []
-    with running(way, python, directory) as job:
+    with running(way, python, folder) as job:
         for _ in range(number):
             wanted = rng.randint(*STEPS_BETWEEN)
             before = _made(job.steps())
@@ -186,7 +184,6 @@ def trial(
             found.append(kill(job, rng, losses))
             if found[-1].seconds is None:
                 break
-    shutil.rmtree(directory, ignore_errors=True)
     return found
 
 
@@ -229,9 +226,11 @@ def kill(job: Job, rng: random.Random, losses: Mapping[int, str]) -> Kill:
 
 
 @contextlib.contextmanager
-def running(way: Way, python: str, directory: Path) -> Iterator[Job]:
-    """A job that is ended at the end, and what it has started with it."""
+def running(way: Way, python: str, folder: Path) -> Iterator[Job]:
+    """A job in a directory of its own below `folder`; both are gone at the end, and what it has started."""
+    directory = Path(tempfile.mkdtemp(dir=folder))
     lines = directory / "lines"
+    lines.mkdir()
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PACELINE_", "PET_"))}
     environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src"), "XDG_STATE_HOME": str(directory / "state")}
     argv = ["--lines", str(lines), *way.arguments]
@@ -268,6 +267,7 @@ def running(way: Way, python: str, directory: Path) -> Iterator[Job]:
     finally:
         for process in job.processes:
             _end(process)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def reference(folder: Path) -> dict[int, str]:
@@ -283,8 +283,9 @@ def reference(folder: Path) -> dict[int, str]:
 
 
 def early(rounds: int, rng: random.Random) -> int:
-    """Kill to next step where the rank is killed soon after its first one: a process that resumes it may not be ready yet."""
-    way = WAYS[0]
+    """Kill to next step of `paceline --resume auto` where the rank is killed soon after its first step: a process that resumes it may not
+    be ready yet.
+    """
     print(
         f"| busy processes a core | {' | '.join(f'{seconds:g} s after the first step' for seconds in EARLY_SECONDS)} |"
     )
@@ -293,19 +294,17 @@ def early(rounds: int, rng: random.Random) -> int:
         losses = reference(Path(folder))
         for busy in BUSY_EACH:
             cells = []
-            for seconds in EARLY_SECONDS:
-                with _busy_cores(busy):
-                    kills = [_early_kill(way, Path(folder), seconds, losses, rng) for _ in range(rounds)]
-                same = sum(one.same_losses for one in kills)
-                cells.append(f"{_told(kills)}, losses as undisturbed {same}")
+            with _busy_cores(busy):
+                for seconds in EARLY_SECONDS:
+                    kills = [_early_kill(Path(folder), seconds, losses, rng) for _ in range(rounds)]
+                    same = sum(one.same_losses for one in kills)
+                    cells.append(f"{_told(kills)}, {same} with the losses of an undisturbed run")
             print(f"| {busy} | {' | '.join(cells)} |", flush=True)
     return 0
 
 
-def _early_kill(way: Way, folder: Path, seconds: float, losses: Mapping[int, str], rng: random.Random) -> Kill:
-    directory = Path(tempfile.mkdtemp(dir=folder))
-    (directory / "lines").mkdir()
-    with running(way, sys.executable, directory) as job:
+def _early_kill(folder: Path, seconds: float, losses: Mapping[int, str], rng: random.Random) -> Kill:
+    with running(WAYS[0], sys.executable, folder) as job:
         steps = job.until(lambda steps: len({step.rank for step in steps}) == RANKS)
         if steps is None:
             return Kill(None)
@@ -315,14 +314,12 @@ def _early_kill(way: Way, folder: Path, seconds: float, losses: Mapping[int, str
 
 @contextlib.contextmanager
 def _busy_cores(each: int) -> Iterator[None]:
-    """So many processes for each core that only turn."""
-    turning = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(each * (os.cpu_count() or 1))
-    ]
+    """`each` processes for each core, which only use CPU time."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(each * (os.cpu_count() or 1))]
     try:
         yield
     finally:
-        for process in turning:
+        for process in busy:
             process.kill()
             process.wait()
 
