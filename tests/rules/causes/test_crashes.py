@@ -53,6 +53,43 @@ def test_the_first_exception_is_the_cause_and_the_others_are_victims(crashed, ex
     assert "rank 0 only lost the connection" in finding.ruled_out[-1]
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        ("ProcessExitedException", "process 1 terminated with signal SIGKILL"),
+        ("ray.exceptions.RayActorError", "The actor died unexpectedly"),
+        ("BrokenProcessPool", "A process in the process pool was terminated abruptly"),
+    ],
+)
+def test_what_a_driver_raises_is_no_sure_fault_of_the_line_that_waits(crashed, exit_of, found, error):
+    (finding,) = found("C01", crashed(exit_of(0, error=error)))
+    assert finding.confidence is Confidence.UNCLEAR and not any(text.startswith("edit") for text in finding.next)
+
+
+def test_an_interrupted_rank_is_no_fault_of_the_line_where_it_was(crashed, exit_of, found):
+    case = crashed(exit_of(0, error=("KeyboardInterrupt", "")))
+    assert found("C01", case) == []
+    (finding,) = found("C04", case)
+    assert finding.confidence is Confidence.LIKELY and "no fault of that line" in " ".join(finding.saw)
+
+
+@pytest.mark.parametrize(
+    ("error", "way_out"),
+    [
+        (
+            ("RuntimeError", "one of the variables needed ... modified by an inplace operation: [768]"),
+            "broadcast_buffers",
+        ),
+        (("RuntimeError", "Expected to mark a variable ready only once. This error"), "static_graph"),
+        (("ValueError", "Default process group has not been initialized, please make sure"), "init_process_group"),
+        (("OSError", "[Errno 39] Directory not empty: 'a' -> 'b'"), "one rank"),
+    ],
+)
+def test_an_exception_that_is_known_has_its_way_out(crashed, exit_of, found, error, way_out):
+    (finding,) = found("C01", crashed(exit_of(1, error=error)))
+    assert any(way_out in text for text in finding.next) and finding.next[-2].startswith("edit")
+
+
 def test_a_rank_that_went_on_at_a_kept_step_counts_from_there(crashed, exit_of, found):
     restarts = [{"event": "restart", "attempt": attempt, "resume_step": step} for attempt, step in ((1, 7), (2, 30))]
     for attempt, step in ((0, 12), (1, 19), (2, 42)):

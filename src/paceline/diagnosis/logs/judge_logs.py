@@ -8,10 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from paceline.diagnosis.case import Level
+from paceline.diagnosis.crash.known_exceptions import ways_out
+from paceline.diagnosis.crash.origins import is_drivers, is_interrupt
 from paceline.diagnosis.logs.compare_dumps import judge_dumps
 from paceline.diagnosis.logs.flight_recorder_dumps import RecorderDump
-from paceline.diagnosis.logs.launcher import Blame, read_blame, stubborn
-from paceline.diagnosis.logs.lines import Log, RankLine, Traceback, tracebacks
+from paceline.diagnosis.logs.horovod import judge_stalls
+from paceline.diagnosis.logs.launcher import Blame, LoggedEnding, first_ending, read_blame, stubborn
+from paceline.diagnosis.logs.lines import Log, RankLine, Traceback, bare_exceptions, tracebacks
 from paceline.diagnosis.logs.patterns import SIGNS, TITLES, Sign, is_symptom
 from paceline.diagnosis.logs.time_limits import judge_limit, limits
 from paceline.diagnosis.logs.timeouts import LoggedWait, follows, judge_waits, waits
@@ -24,6 +27,12 @@ _SURE = {Confidence.HIGH: 0, Confidence.LIKELY: 1, Confidence.UNCLEAR: 2}
 _MOST_FINDINGS = 4
 _MOST_MATCHES = 200
 _LAUNCHERS = ("ChildFailedError", "SignalException", "CalledProcessError")
+_MOST_MESSAGE_LINES = 6
+# Words before a list of what may have happened.
+_GUESSES = re.compile(
+    r"(?i)\b(?:may|might|could) (?:have|be|also)\b|potential root causes|possible (?:reasons?|causes?)|"
+    r"\bthis (?:usually |often )?(?:indicates|means)\b|most likely because|for example\b|\be\.g\."
+)
 
 
 @dataclass(slots=True)
@@ -40,6 +49,8 @@ class _Candidate:
     """The lines only report that another rank is gone."""
     place: tuple[int, int]
     """Number of the file and of the first line."""
+    exit_code: int = 0
+    """As in Sign."""
     lines: list[RankLine] = field(default_factory=list)
     """The lines."""
     decides: list[str] = field(default_factory=list)
@@ -61,17 +72,21 @@ def judge_logs(
     reached, waited = limits(logs), waits(logs)
     candidates = _candidates(logs, blame)
     weak = [c for c in candidates.values() if c.symptom or _came_after(c, waited)]
-    found = [_finding(candidate, titles) for candidate in candidates.values() if candidate not in weak]
+    found = [_finding(candidate, titles, blame) for candidate in candidates.values() if candidate not in weak]
+    found += judge_stalls(logs)
     frozen = stubborn(blame, logs)
     found += frozen + judge_dumps(dumps)
-    raised = _raised(first, found, blame)
+    ending = first_ending(logs, blame)
+    raised = _raised(first, found, blame) or _of_others(first, found, ending)
     explained = bool(frozen or raised) or any(f.confidence is Confidence.HIGH and f.code != "C04" for f in found)
     late = [f for f in judge_waits(waited, logs, reached) if not explained or f.code != NO_CODE]
     own = [limit for limit in reached if not follows(limit, waited)]
     ended = judge_limit(own, logs, trouble=weak[0].lines[0] if weak else None)
     found = [*([raised] if raised else []), *ended, *found, *late]
     if not found:
-        found = [_finding(candidate, titles) for candidate in weak]
+        found = [_finding(candidate, titles, blame) for candidate in weak]
+    if not found and ending is not None:
+        found = [_without_a_traceback(ending)]
     found = _once_each(found)
     return Diagnosis(
         findings=tuple(found[:_MOST_FINDINGS]), not_judged=tuple(_not_judged(logs, dumps, found, weak, blame))
@@ -94,6 +109,11 @@ def _candidates(logs: Sequence[Log], blame: Blame) -> dict[str, _Candidate]:
                 if count == _MOST_MATCHES:
                     break
                 line = _about(log.line_at(match.start()), match)
+                if not sign.symptom and _GUESSES.search(
+                    log.text, log.text.rfind("\n", 0, match.start()) + 1, match.start()
+                ):
+                    # A word in a list of guesses is no evidence.
+                    continue
                 hits.setdefault((place, line.number), []).append((sign, line))
     candidates: dict[str, _Candidate] = {}
     for where in sorted(hits):
@@ -105,7 +125,7 @@ def _candidates(logs: Sequence[Log], blame: Blame) -> dict[str, _Candidate]:
             confidence = sign.confidence if order == 0 else Confidence.UNCLEAR
             known = candidates.get(code if code != NO_CODE else sign.means)
             if known is None or (known.symptom and not sign.symptom):
-                known = _Candidate(code, sign.means, confidence, sign.symptom, where)
+                known = _Candidate(code, sign.means, confidence, sign.symptom, where, sign.exit_code)
                 candidates[code if code != NO_CODE else sign.means] = known
             known.confidence = min(known.confidence, confidence, key=_SURE.__getitem__)
             known.lines.append(line)
@@ -133,14 +153,17 @@ def _ended_by_launcher(line: RankLine, blame: Blame) -> bool:
     return any(f"pid: {pid})" in line.text for pid in blame.own_kills)
 
 
-def _finding(candidate: _Candidate, titles: Mapping[str, str]) -> CauseFinding:
+def _finding(candidate: _Candidate, titles: Mapping[str, str], blame: Blame) -> CauseFinding:
     ranks = sorted({line.rank for line in candidate.lines if line.rank is not None})
+    if not ranks and candidate.exit_code:
+        ranks = sorted(rank for rank, code in blame.codes.items() if code == candidate.exit_code)
     hosts = sorted({line.host for line in candidate.lines if line.host})
     shown = list(dict.fromkeys(line.shown() for line in candidate.lines))[:2]
     more = len(candidate.lines) - len(shown)
     return CauseFinding(
         code=candidate.code,
-        title=titles.get(candidate.code, candidate.means),
+        # What made the process end with this code says more than that the script did.
+        title=candidate.means if candidate.exit_code else titles.get(candidate.code, candidate.means),
         level=_LEVELS.get(candidate.code[:1], Level.CRASH),
         # A victim's line names the victim, never the culprit.
         ranks=() if candidate.symptom else tuple(ranks),
@@ -149,7 +172,7 @@ def _finding(candidate: _Candidate, titles: Mapping[str, str]) -> CauseFinding:
         saw=(
             *shown,
             *([f"and {more} more such {plural(more, 'line')}"] if more > 0 else []),
-            candidate.means,
+            *([] if candidate.exit_code else [candidate.means]),
         ),
         next=tuple(candidate.decides[:2]),
     )
@@ -163,23 +186,31 @@ def _first_tracebacks(logs: Sequence[Log]) -> list[Traceback]:
     found = [
         (traceback.at or (), place, traceback.line.number, traceback)
         for place, log in enumerate(logs)
-        for traceback in tracebacks(log)
+        for traceback in (*tracebacks(log), *bare_exceptions(log))
         if not traceback.type.endswith(_LAUNCHERS)
     ]
     stamped = all(at for at, *_ in found) and len({place for _, place, *_ in found}) > 1
     return [found_one[-1] for found_one in sorted(found, key=lambda f: (f[0] if stamped else (), f[1], f[2]))]
 
 
+def _is_own(traceback: Traceback) -> bool:
+    """Whether it is a failure of the script, and not what somebody says of another process, or an interruption."""
+    is_of_others = is_symptom(traceback.said()) or is_drivers(traceback.type) or is_interrupt(traceback.type)
+    return not is_of_others and bool(traceback.users_frame() or not traceback.frames)
+
+
 def _raised(found: Sequence[Traceback], others: Sequence[CauseFinding], blame: Blame) -> CauseFinding | None:
-    """The first exception that is not the echo of another rank's fall, unless a sign has already said what it means."""
-    own = [traceback for traceback in found if not is_symptom(traceback.said())]
+    """The first exception of the script itself, unless a sign has already said what it means."""
+    own = [traceback for traceback in found if _is_own(traceback)]
     if not own or _is_explained(own[0], others):
         return None
     first = own[0]
-    same = sorted({t.line.rank for t in own if t.said() == first.said() and t.line.rank is not None})
-    later = len(found) - 1
+    # A text may have the rank, a path or a size in it: one failure is one type at one line.
+    alike = [t for t in own if (t.type, t.users_frame()) == (first.type, first.users_frame())]
+    same = sorted({t.line.rank for t in alike if t.line.rank is not None})
+    later = len(found) - len(alike)
     not_it = []
-    if later and len(same) < 2:
+    if later:
         not_it.append(
             "the other traceback: it came later" if later == 1 else f"{later} other tracebacks: they came later"
         )
@@ -187,7 +218,7 @@ def _raised(found: Sequence[Traceback], others: Sequence[CauseFinding], blame: B
     if wrong:
         not_it.append(f"rank {wrong[0]}, torchrun's root cause: what it wrote only says that a peer was gone or late")
     where = first.users_frame()
-    alone = len({t.line.log for t in found}) == 1 or first.at is not None
+    alone = bool(where) and (len({t.line.log for t in found}) == 1 or first.at is not None)
     return CauseFinding(
         code="C01",
         title="exception in the script",
@@ -195,9 +226,69 @@ def _raised(found: Sequence[Traceback], others: Sequence[CauseFinding], blame: B
         ranks=tuple(same),
         hosts=(first.line.host,) if first.line.host else (),
         confidence=Confidence.HIGH if alone else Confidence.LIKELY,
-        saw=(first.said(), *([where] if where else []), f"{first.line.log}:{first.line.number}: the first traceback"),
+        saw=(
+            *_message(first),
+            *([where] if where else []),
+            f"{first.line.log}:{first.line.number}: the first traceback",
+        ),
         ruled_out=tuple(not_it),
-        next=(f"repair {where}" if where else "read the first traceback",),
+        next=(*ways_out(first.said()), f"repair {where}" if where else "read what stands above that line"),
+    )
+
+
+def _of_others(
+    found: Sequence[Traceback], others: Sequence[CauseFinding], ending: LoggedEnding | None
+) -> CauseFinding | None:
+    """What is known where no exception is the script's own: an interruption, a library's, or what a driver says of a process elsewhere."""
+    if others or not found:
+        return None
+    rest = [traceback for traceback in found if not is_symptom(traceback.said())]
+    if not rest:
+        return None
+    first = next((traceback for traceback in rest if not is_drivers(traceback.type)), rest[0])
+    ranks = tuple(sorted({t.line.rank for t in rest if t.type == first.type and t.line.rank is not None}))
+    line = f"{first.line.log}:{first.line.number}"
+    if is_interrupt(first.type):
+        where = first.users_frame() or first.innermost()
+        return CauseFinding(
+            code="C04", title="interrupted from outside", level=Level.CRASH, ranks=ranks, confidence=Confidence.LIKELY,
+            saw=(f"{line}: KeyboardInterrupt", f"it was at {where}, which is no fault of that line" if where else ""),
+            next=("who pressed Ctrl-C or sent SIGINT: a person, a scheduler, a notebook's stop button",),
+        )  # fmt: skip
+    if is_drivers(first.type) and ending is not None:
+        return None
+    if is_drivers(first.type):
+        return CauseFinding(
+            code=NO_CODE, title="a process ended elsewhere", level=Level.CRASH, ranks=ranks, confidence=Confidence.UNCLEAR,
+            saw=(*_message(first), f"{line}: the driver's exception, an echo"),
+            next=("the log of that process, or the lines above this one: the first traceback there is the cause",),
+        )  # fmt: skip
+    return CauseFinding(
+        code="C01", title="a program refused what it was asked", level=Level.CRASH, ranks=ranks, confidence=Confidence.LIKELY,
+        saw=(*_message(first), f"{line}: raised at {first.innermost()}, with no line of a script above it"),
+        next=(*ways_out(first.said()), "what that message names: the launcher's command line, or a configuration file"),
+    )  # fmt: skip
+
+
+def _message(traceback: Traceback) -> tuple[str, ...]:
+    """What was raised, whole: a line each, of a long one the beginning."""
+    lines = traceback.said().splitlines()
+    more = len(lines) - _MOST_MESSAGE_LINES
+    return (*lines[:_MOST_MESSAGE_LINES], *([f"and {more} more lines"] if more > 0 else []))
+
+
+def _without_a_traceback(ending: LoggedEnding) -> CauseFinding:
+    """A process that ended with an error, of which no known line says why."""
+    return CauseFinding(
+        code="C01",
+        title=f"a process ended with code {ending.code} and wrote no traceback",
+        level=Level.CRASH,
+        ranks=() if ending.rank is None else (ending.rank,),
+        confidence=Confidence.UNCLEAR,
+        saw=(ending.line.shown(), *(f"before it: {line.shown()}" for line in ending.last_lines)),
+        next=(
+            "the last lines of that process, above: its own message, or a usage; paceline run keeps them apart for each rank",
+        ),
     )
 
 

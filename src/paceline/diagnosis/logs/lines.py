@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 
+from paceline.probes.stacks import is_users_file
+
 # What stands before a line that a rank wrote, a layer each: the platform's stamp and stream, then the launcher's mark.
 # Sources: c10/util/Logging.cpp ([rankN]: since torch 2.2), torch/distributed/elastic/multiprocessing/tail_log.py ([defaultN]:),
 # Open MPI's --tag-output ([job,rank]<stderr>:, since 5.0 [name@job,rank]<stderr>:), SageMaker's training toolkit, docker compose,
@@ -40,6 +42,8 @@ _ISO = re.compile(r"\b\d{4}-(\d\d)-(\d\d)[T_ ](\d\d):(\d\d):(\d\d)(?:[.,](\d{3})
 _TRACEBACK = "Traceback (most recent call last)"
 _FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)')
 _OUTCOME = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?\Z")
+_BARE = re.compile(r"(?m)^(?P<type>(?:[a-z_]\w{0,40}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception)): (?P<message>[^\n]+)")
+_MOST_MESSAGE_LINES = 30
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _DAY_SECONDS = 86400
 _HALF_A_YEAR = 183
@@ -85,28 +89,34 @@ class Traceback:
     type: str
     """Type of the last exception."""
     message: str
-    """Text of the last exception."""
+    """Text of the last exception, whole."""
     frames: tuple[tuple[str, int, str], ...]
     """(file, line, function), outermost first."""
     at: Moment | None = None
     """Time of the nearest timestamp before it."""
 
     def users_frame(self) -> str:
-        """The innermost line that is not of an installed package, else the innermost."""
-        own = [
-            f
-            for f in self.frames
-            if "site-packages" not in f[0] and "/lib/python" not in f[0] and "<frozen" not in f[0]
-        ]
-        frames = own or list(self.frames)
-        if not frames:
-            return ""
-        file, line, function = frames[-1]
-        return f"{file}:{line} in {function}"
+        """The innermost line that is neither of an installed package nor of a console script; "": there is none."""
+        return next((_spelled(frame) for frame in reversed(self.frames) if _is_users(frame[0])), "")
+
+    def innermost(self) -> str:
+        """The innermost line, whosever it is; "": there is none."""
+        return _spelled(self.frames[-1]) if self.frames else ""
 
     def said(self) -> str:
-        """ "KeyError: 'x'", its first line."""
+        """ "KeyError: 'x'", whole."""
         return f"{self.type}: {self.message}" if self.message else self.type
+
+
+def _spelled(frame: tuple[str, int, str]) -> str:
+    file, line, function = frame
+    return f"{file}:{line} in {function}"
+
+
+def _is_users(file: str) -> bool:
+    folder, _, name = file.rpartition("/")
+    is_console_script = folder.endswith("/bin") and "." not in name
+    return is_users_file(file) and not is_console_script
 
 
 @dataclass(frozen=True)
@@ -267,7 +277,7 @@ def _of_whom(log: Log, number: int) -> int | None:
 
 def _read(log: Log, first: RankLine) -> tuple[Traceback | None, int]:
     frames: list[tuple[str, int, str]] = []
-    outcomes: list[tuple[str, str]] = []
+    outcomes: list[tuple[str, list[str]]] = []
     last = first.number
     in_frames = True
     for number in range(first.number + 1, min(first.number + _MOST_TRACEBACK_LINES, log.line_count) + 1):
@@ -282,16 +292,31 @@ def _read(log: Log, first: RankLine) -> tuple[Traceback | None, int]:
         elif match := _FRAME.match(text):
             frames.append((match["file"], int(match["line"]), match["function"]))
         elif in_frames and text[:1] not in (" ", "\t", "") and (outcome := _OUTCOME.match(text.strip())):
-            outcomes.append((outcome["type"], (outcome["message"] or "").strip()))
+            outcomes.append((outcome["type"], [(outcome["message"] or "").strip()]))
             in_frames = False
         elif not in_frames and text.strip() and not text.startswith(_CHAINED):
-            break
+            # A line with the same mark before it, or one that is indented, goes on with the message.
+            is_more = text[:1] in (" ", "\t") or (line.rank is not None and line.text != line.whole)
+            if not is_more or len(outcomes[-1][1]) >= _MOST_MESSAGE_LINES or _is_another_message(text):
+                break
+            outcomes[-1][1].append(text.strip())
         last = number
     if not outcomes:
         return None, last
     type_, message = outcomes[-1]
     at = log.moment_before(first.number)
-    return Traceback(first, type_, message, tuple(frames), at), last
+    return Traceback(first, type_, "\n".join(line for line in message if line), tuple(frames), at), last
+
+
+def _is_another_message(text: str) -> bool:
+    return stamp_in(text[:_STAMP_WITHIN]) is not None or text.startswith(("=====", "-----"))
+
+
+def bare_exceptions(log: Log) -> Iterator[Traceback]:
+    """Lines of a log without any traceback that name an exception: who catches one often prints its text alone."""
+    for match in _BARE.finditer(log.text) if _TRACEBACK not in log.text else ():
+        line = log.line_at(match.start())
+        yield Traceback(line, match["type"], match["message"].strip(), (), log.moment_before(line.number))
 
 
 def _error_file(log: Log) -> Iterator[Traceback]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from paceline.diagnosis.crash.root_cause import is_symptom_text
 from paceline.diagnosis.logs.prefilter import needed_words
 from paceline.findings import NO_CODE, Confidence
 
@@ -51,6 +52,8 @@ class Sign:
     """Where the line comes from."""
     symptom: bool = False
     """The line reports that another rank is gone."""
+    exit_code: int = 0
+    """The code with which a process ends that writes such a line, where it is a known one."""
     words: tuple[str, ...] = ()
     """If a text has none of these, the pattern does not match; empty: it has to be tried."""
 
@@ -66,9 +69,11 @@ def _sign(
     decides: str,
     source: str,
     symptom: bool = False,
+    exit_code: int = 0,
 ) -> Sign:
+    words = needed_words(pattern)
     return Sign(
-        re.compile(pattern), tuple(codes.split()), confidence, means, decides, source, symptom, needed_words(pattern)
+        re.compile(pattern), tuple(codes.split()), confidence, means, decides, source, symptom, exit_code, words
     )
 
 
@@ -137,7 +142,7 @@ _MEMORY_AND_LIMITS = (
 _ENDS = (
     _sign(r"CANCELLED AT \S+ DUE TO (?:PREEMPTION|NODE FAILURE)|JOB \d+ ON \S+ CANCELLED(?![^\n]{0,200}TIME LIMIT)", "C04", HIGH,
           "the scheduler ended the job", "sacct -j JOB -o State,ExitCode,Reason", "slurmstepd"),
-    _sign(r"[Ss]pot (?:instance )?interruption|instance-action|preempt(?:ed|ion notice)|node .{0,40}is being (?:drained|preempted)",
+    _sign(r"[Ss]pot (?:instance )?interruption|instance-action|preempt(?:ed|ion notice)\b|node .{0,40}is being (?:drained|preempted)",
           "C04", LIKELY, "the machine was taken back by its owner", "the cloud's interruption notices at that time",
           "EC2 instance metadata, spot/instance-action"),
     _sign(r"SignalException: Process \d+ got signal: (?:1|2|15)\b|Received (?:Signals\.SIG(?:TERM|HUP|INT)|1|15) death signal",
@@ -300,7 +305,48 @@ _SYMPTOMS = (
           "NCCL_DEBUG=WARN: the line above it says which", "NVIDIA/nccl", True),
 )  # fmt: skip
 
-SIGNS: tuple[Sign, ...] = (*_MEMORY_AND_LIMITS, *_ENDS, *_START, *_DIFFERENT, *_MACHINE, *_SYMPTOMS)
+# What launchers, argparse, the interpreter and other frameworks say of a process that wrote no traceback.
+_PROGRAMS = (
+    _sign(r"error: unrecognized arguments:[^\n]*--local[-_]rank", "C01", HIGH,
+          "the script does not know the option --local-rank, which its launcher gives to it",
+          "read the rank from os.environ['LOCAL_RANK'] and start with torchrun; or let argparse take both --local_rank and --local-rank",
+          "Python, argparse.py; torch/distributed/launch.py, since 2.0 with a dash; huggingface/pytorch-image-models #1728", exit_code=2),
+    _sign(r"error: (?:unrecognized arguments|the following arguments are required|argument [^\n:]{1,80}: "
+          r"(?:invalid|expected|not allowed|ignored))", "C01", HIGH, "the script refused its command line",
+          "the usage above that line, beside what is given to the script", "Python, argparse.py", exit_code=2),
+    _sign(r"can't open file '[^'\n]{1,400}': \[Errno 2\]", "C01", HIGH, "Python found no script at that path",
+          "ls of that path, on that host: it is relative to the directory in which the launcher runs",
+          "CPython, Modules/main.c", exit_code=2),
+    _sign(r"python[\d.]{0,8}: No module named \S*/", "C01", HIGH, "the path of an entry point was taken for the name of a module",
+          "put the entry point at the top of source_dir, or use a newer toolkit or container",
+          "aws/sagemaker-python-sdk #966", exit_code=1),
+    _sign(r"python[\d.]{0,8}: No module named ", "C01", HIGH, "Python found no module of that name",
+          "python -m pip list with that Python; the directory in which it was started", "CPython, Lib/runpy.py", exit_code=1),
+    _sign(r"--local_rank=(?P<absent>\d{1,6})'[^\n]{0,400}exits with return code = -9\b|exits with return code = -9\b", "C04 C02", UNCLEAR,
+          "a rank was killed, and these lines do not say by what", _WHO_KILLED, "DeepSpeed, deepspeed/launcher/launch.py"),
+    _sign(r"process (?P<absent>\d{1,6}) terminated with signal SIGKILL", "C04 C02", UNCLEAR,
+          "a process of mp.spawn was killed, and these lines do not say by what", _WHO_KILLED, "torch/multiprocessing/spawn.py"),
+    _sign(r"memory pressure \(OOM\)|killed due to the node running low on memory", "C03", HIGH,
+          "Ray's memory monitor ended a worker because its host ran low on memory",
+          "free -g on that host; num_cpus of each worker, or RAY_memory_usage_threshold", "Ray, src/ray/raylet/node_manager.cc"),
+    _sign(r"Worker (?P<absent>\d{1,6}) has failed\.|Worker exit type: SYSTEM_ERROR|"
+          r"A worker died or was killed while executing a task", "C04 C02 C05", UNCLEAR,
+          "Ray lost the process of a worker, and only guesses why",
+          f"{_WHO_KILLED}; ray logs raylet.out, which has the words of its memory monitor",
+          "Ray, src/ray/core_worker, python/ray/train; ray-project/ray #47461"),
+    _sign(r"Connect to (?:172\.1[789]\.|127\.)[\d.]{1,12}<\d{1,5}> failed", "R05 R09", LIKELY,
+          "NCCL took an address that other hosts cannot reach: a bridge of Docker, or the loopback",
+          "NCCL_SOCKET_IFNAME=NAME of the interface by which the hosts reach each other: ip -br addr", "NCCL src/misc/socket.cc"),
+    _sign(r"Connect to \d[\d.]{1,20}<\d{1,5}> failed", "R09 R05", LIKELY, "NCCL could not connect two ranks",
+          "nc -vz ADDRESS PORT, from that host; NCCL_SOCKET_IFNAME=NAME of the interface by which the hosts reach each other",
+          "NCCL src/misc/socket.cc"),
+    _sign(r"has been set to ERROR in coordination service|[Cc]ollective ops is aborted by|stopped sending heartbeats|"
+          r"heartbeat timeout", "C06 C04 N01", UNCLEAR,
+          "a peer of TensorFlow's cluster is gone or stands still, and the service only guesses why",
+          "the log of the task that this line names", "TensorFlow, coordination_service.cc, ring_alg.cc", True),
+)  # fmt: skip
+
+SIGNS: tuple[Sign, ...] = (*_MEMORY_AND_LIMITS, *_ENDS, *_START, *_DIFFERENT, *_MACHINE, *_PROGRAMS, *_SYMPTOMS)
 
 
 # Of the codes above, for where no rule has a better one.
@@ -347,4 +393,4 @@ TITLES = {
 
 def is_symptom(text: str, symptoms: Iterable[Sign] = _SYMPTOMS) -> bool:
     """Whether a message only says that somebody else is gone or has not come."""
-    return any(sign.pattern.search(text) for sign in symptoms)
+    return is_symptom_text(text) or any(sign.pattern.search(text) for sign in symptoms)

@@ -19,11 +19,13 @@ from paceline.diagnosis.crash.exits import (
     words_of,
 )
 from paceline.diagnosis.crash.keras_release import other_release
+from paceline.diagnosis.crash.known_exceptions import ways_out
 from paceline.diagnosis.crash.missing_package import install_torch, lacks_torch, missing_package
+from paceline.diagnosis.crash.origins import is_drivers, is_interrupt
 from paceline.diagnosis.crash.root_cause import telling_line
 from paceline.diagnosis.crash.shared_memory import Shortage, shortage_in
 from paceline.facts import RankError, RankExit
-from paceline.findings import Cause, CauseFinding
+from paceline.findings import Cause, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "exception in the script"
@@ -49,6 +51,7 @@ Source: paceline/worker/error_file.py writes the exception when it is raised.
 
 
 ENDED_ITSELF = "script ended with an error code"
+ENDED_ELSEWHERE = "a process that the script waits for has ended"
 NO_GUARD = "the script starts processes where it is imported"
 _GUARD = 'put what the script does below `if __name__ == "__main__":`, as multiprocessing asks for'
 # What bash, and what dash, say with exit code 127.
@@ -71,6 +74,9 @@ def find(case: Case) -> Iterator[CauseFinding]:
         if shortage_in(words_of(case, exit)) is Shortage.EITHER:
             # It is C08 or C10.
             continue
+        if exit.error is not None and is_interrupt(exit.error.type):
+            # It is C04.
+            continue
         if exit.error is not None:
             # The numbers in a text (a rank, an address, a size) differ between ranks that failed at the same line.
             groups.setdefault(
@@ -92,11 +98,15 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
     words = "" if error is not None else tail_of(case, first.rank).strip().rpartition("\n")[2]
     unguarded = lacks_guard(case, first)
     title = TITLE if error is not None else ENDED_ITSELF
+    of_another = error is not None and is_drivers(error.type)
+    if of_another:
+        title = ENDED_ELSEWHERE
     return crash(
         case,
         exits,
         code="C01",
         title="this Python has no torch" if lacks_torch(error) else NO_GUARD if unguarded else title,
+        confidence=Confidence.UNCLEAR if of_another else Confidence.HIGH,
         saw=(
             f"{ended(first)}{said}",
             f"at {where}" + (f": {error.source.strip()}" if error is not None and error.source else "")
@@ -115,7 +125,9 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
             _in_the_tree(error),
             other_release(error),
             _on_path(first, words),
-            f"edit {own_line_of(first)}" if where and not lacks_torch(error) else "",
+            *(ways_out(f"{error.type}: {error.message}") if error is not None else ()),
+            "the output of the process that ended: its first traceback is the cause" if of_another else "",
+            f"edit {own_line_of(first)}" if where and not lacks_torch(error) and not of_another else "",
             # A script that ends itself often says why on stdout.
             log_command(case, first.rank) if error is not None else f"paceline logs {case.run.id} --rank {first.rank}",
         ),

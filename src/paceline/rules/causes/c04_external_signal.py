@@ -4,7 +4,8 @@ import signal
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
-from paceline.diagnosis.crash.exits import crash, ended, ended_by, failures
+from paceline.diagnosis.crash.exits import crash, ended, ended_by, failures, place_of
+from paceline.diagnosis.crash.origins import is_interrupt
 from paceline.facts import RankExit
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 from paceline.probes.sigkill_source import NOT_FOR_MEMORY, NOT_JUDGED
@@ -37,6 +38,9 @@ def find(case: Case) -> Iterator[CauseFinding]:
     unknown = []
     by_host: dict[tuple[str, int], list[RankExit]] = {}
     for exit in failures(case):
+        if exit.error is not None and is_interrupt(exit.error.type):
+            by_host.setdefault((exit.host, -signal.SIGINT), []).append(exit)
+            continue
         if not ended_by(exit, *_SIGNALS) or exit.error is not None:
             continue
         killed = ended_by(exit, signal.SIGKILL)
@@ -53,7 +57,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
     first = exits[0]
     killed = ended_by(first, signal.SIGKILL)
-    confidence = Confidence.HIGH
+    confidence = Confidence.HIGH if first.error is None else Confidence.LIKELY
     if killed and first.note != NOT_JUDGED:
         confidence = Confidence.UNCLEAR if first.note.startswith("unclear") else Confidence.LIKELY
     whole = _all_of_the_host(case, exits)
@@ -69,6 +73,7 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
             else f"{named_ranks(exit.rank for exit in exits)} on {first.host} were ended by the same signal",
             "paceline did not send it"
             + (", and no count of the kernel's OOM killer moved" if first.note == NOT_JUDGED else ""),
+            f"it was at {place_of(first)}, which is no fault of that line" if place_of(first) else "",
             f"every rank of {first.host} ended within {_spread_seconds(exits):.1f} s" if whole else "",
         ),
         ruled_out=("out of memory: no counter moved",) if first.note == NOT_JUDGED else (),

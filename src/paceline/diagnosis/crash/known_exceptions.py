@@ -1,0 +1,96 @@
+"""Exceptions whose text does not say what to do, with the reason and the way out: of torch, DDP and what is built on them. Pure.
+
+Live runs and logs read the same table.
+"""
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class KnownException:
+    """One text of an exception, wherever it is raised."""
+
+    pattern: re.Pattern[str]
+    """What "TYPE: MESSAGE" matches."""
+    way_out: str
+    """What to do about it."""
+    source: str
+    """Where the text comes from."""
+
+
+def _known(pattern: str, way_out: str, source: str) -> KnownException:
+    return KnownException(re.compile(pattern), way_out, source)
+
+
+_REDUCER = "torch/csrc/distributed/c10d/reducer.cpp"
+KNOWN = (
+    _known(
+        r"modified by an inplace operation",
+        "with DDP and two forward passes before one backward pass: DistributedDataParallel(..., broadcast_buffers=False), because each "
+        "forward pass writes the buffers that the first one still needs; without DDP: torch.autograd.set_detect_anomaly(True)",
+        "torch/csrc/autograd/saved_variable.cpp; pytorch/pytorch #22095, #110363",
+    ),
+    _known(
+        r"Expected to mark a variable ready only once",
+        "a parameter is used twice in one backward pass: use one forward pass for each backward pass, static_graph=True with "
+        "activation checkpointing, or torch.utils.checkpoint(..., use_reentrant=False)",
+        _REDUCER,
+    ),
+    _known(
+        r"find_unused_parameters=True was specified in DDP constructor, but did not find any unused",
+        "leave find_unused_parameters out: the search costs time in each step",
+        _REDUCER,
+    ),
+    _known(
+        r"DistributedDataParallel is not needed when a module doesn't have any parameters that require a gradient",
+        "set requires_grad before the model is wrapped, or do not wrap it",
+        "torch/nn/parallel/distributed.py",
+    ),
+    _known(
+        r"grad(?:ient)?s? view|Grad strides do not match bucket view strides",
+        "call .contiguous() on the gradient's layer, or make all ranks use one memory format",
+        _REDUCER,
+    ),
+    _known(
+        r"Default process group has not been initialized",
+        "call torch.distributed.init_process_group before this line, on every rank",
+        "torch/distributed/distributed_c10d.py",
+    ),
+    _known(
+        r"trying to initialize the default process group twice",
+        "call init_process_group once, or guard it with torch.distributed.is_initialized()",
+        "torch/distributed/distributed_c10d.py",
+    ),
+    _known(
+        r"Weights only load failed|weights_only",
+        "for a file that you trust: torch.load(..., weights_only=False), or torch.serialization.add_safe_globals with the names above; "
+        "torch 2.6 made weights_only=True the default",
+        "torch/serialization.py",
+    ),
+    _known(
+        r"Error\(s\) in loading state_dict",
+        'keys that differ by "module.": save model.module.state_dict() of a DDP model, or strip the prefix where it is loaded',
+        "torch/nn/modules/module.py",
+    ),
+    _known(
+        r"\[Errno (?:17|39)\]",
+        "where several ranks do this to one path, let one rank do it, the others after a barrier",
+        "errno(3), EEXIST, ENOTEMPTY; huggingface/transformers #36076",
+    ),
+    _known(
+        r"Collective ops must be configured at program startup",
+        "make the strategy before any other call of TensorFlow",
+        "tensorflow/python/eager/context.py",
+    ),
+    _known(
+        r"can't create new processes if CUDA is already initialized|Cannot re-initialize CUDA in forked subprocess",
+        "call nothing of torch.cuda, and move nothing to a GPU, before the processes are made",
+        "lightning/fabric/strategies/launchers/multiprocessing.py; torch/cuda/__init__.py",
+    ),
+)
+
+
+def ways_out(said: str) -> tuple[str, ...]:
+    """What to do about an exception that is known. `said`: "TYPE: MESSAGE", whole."""
+    return tuple(known.way_out for known in KNOWN if known.pattern.search(said))
