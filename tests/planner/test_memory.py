@@ -77,6 +77,17 @@ def test_sharding_divides_the_state_of_the_model():
     assert parts["buckets"] == 2 * 2 * 20 * MIB
 
 
+@pytest.mark.parametrize("transient", [None, 1, GIB, 40 * GIB])
+@pytest.mark.parametrize("fixed", [None, GIB])
+def test_of_what_is_sharded_nothing_is_left_on_very_many_devices(transient, fixed):
+    known = replace(STEP, largest_group_bytes=20 * MIB, transient_bytes=transient, peak_fixed_bytes=fixed)
+    many = {"capacity_bytes": 80 * GIB, "strategy": Strategy.FSDP}
+    needs = [memory(known, devices=devices, **many).need_bytes for devices in (2, 8, 64, 4096, 10**6)]
+    assert needs == sorted(needs, reverse=True)
+    kept = STEP.activation_bytes + CONTEXT_BYTES + (fixed or 0) + 2 * 2 * 20 * MIB
+    assert needs[-1] == pytest.approx(kept, rel=0.01)
+
+
 def test_groups_that_are_not_known_leave_a_doubt():
     large = replace(STEP, parameter_bytes=20 * GIB, gradient_bytes=20 * GIB, optimizer_bytes=40 * GIB)
     answer = memory(large, capacity_bytes=40 * GIB, strategy=Strategy.FSDP, devices=8)

@@ -131,7 +131,8 @@ def _state(workload: Workload, strategy: Strategy, devices: int, precision: Prec
     group = workload.largest_group_bytes
     if strategy is Strategy.FSDP and devices > 1:
         gathered = min(GROUPS_IN_FLIGHT * (group or 0), parameters)
-        shard, transient = -(-parameters // devices), max(workload.transient_bytes or 0, -(-update // devices))
+        # The trace saw the update of a whole model; each device updates its shard.
+        shard, transient = -(-parameters // devices), -(-max(workload.transient_bytes or 0, update) // devices)
         rest = (-(-gradients // devices), 2 * gathered, -(-optimizer // devices), resident, transient, sample, spare)
         return _State(shard, *rest, tuple(assumed), unknown_groups=2 * parameters if group is None else 0)
     # A reducer keeps its buckets for the whole run, unless the script asks that gradients are views into them, or for lazy ones.
