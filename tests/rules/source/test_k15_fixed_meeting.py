@@ -57,3 +57,34 @@ def test_what_leaves_the_launchers_value_draws_nothing(found, job, line):
 def test_on_one_host_localhost_is_right(found, job):
     text = 'import os\nos.environ["MASTER_ADDR"] = "localhost"\nos.environ["MASTER_PORT"] = "12355"\n'
     assert not found("K15", job(text, ranks_per_host=8))
+
+
+DRAWN = (
+    "str(random.randint(20000, 40000))",
+    "str(find_free_port())",
+    "str(utils.get_open_port())",
+    "str(port)",
+    "f'{server.getsockname()[1]}'",
+)
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+@pytest.mark.parametrize("value", DRAWN)
+def test_a_port_that_each_rank_draws_never_meets_that_of_another(found, job, value, hosts):
+    text = f"import os, random\nport = random.randrange(2000, 3000)\nos.environ['MASTER_PORT'] = {value}\n"
+    (finding,) = found("K15", job(text, hosts=hosts, ranks_per_host=2))
+    assert "they never meet" in finding.what and "train.py:3" in finding.next
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "os.environ.setdefault('MASTER_PORT', str(find_free_port()))",
+        "if 'MASTER_PORT' not in os.environ:\n    os.environ['MASTER_PORT'] = str(find_free_port())",
+        "os.environ['MASTER_PORT'] = str(find_free_port())\ntorch.multiprocessing.spawn(main, nprocs=2)",
+        "os.environ['MASTER_PORT'] = str(15000 + int(os.environ['SLURM_JOB_ID']) % 5000)",
+        "os.environ['MASTER_PORT'] = args.port",
+    ],
+)
+def test_one_port_for_all_ranks_draws_nothing(found, job, text):
+    assert not found("K15", job(f"import os, torch\n{text}\n", hosts=2, ranks_per_host=2))
