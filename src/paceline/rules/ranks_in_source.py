@@ -24,6 +24,56 @@ def names_rank(node: ast.AST) -> bool:
     return any(RANK_WORDS.search(word) for part in ast.walk(node) for word in _words(part))
 
 
+# In a condition, these ask for a rank only where they are compared with a number: `device.type == "cuda"` does not.
+_LOOSE = re.compile(r"gpu|device|local", re.IGNORECASE)
+_STRICT = re.compile(
+    r"rank|main_?proc|is_main|master|primary|chief|leader|is_zero|node_?id|process_index|worker_?id", re.IGNORECASE
+)
+
+
+def asks_rank(test: ast.AST) -> bool:
+    """Whether a condition asks which rank this is."""
+    if any(_STRICT.search(word) for part in ast.walk(test) for word in _words(part)):
+        return True
+    tested = test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else test
+    if isinstance(tested, ast.Name | ast.Attribute):
+        return any(_LOOSE.search(word) for word in _words(tested))
+    return any(
+        isinstance(part, ast.Compare)
+        and isinstance(part.ops[0], ast.Eq | ast.NotEq | ast.In | ast.NotIn | ast.Is | ast.IsNot)
+        and any(isinstance(one, ast.Constant) and isinstance(one.value, int) for one in ast.walk(part))
+        and any(_LOOSE.search(word) for one in ast.walk(part) for word in _words(one))
+        for part in ast.walk(test)
+    )
+
+
+def is_for_the_others(script: Script, node: ast.AST) -> ast.If | None:
+    """The `if` whose body is for rank 0 alone, where the node stands in its else branch; None: there is none, or it is not certain."""
+    for above, in_body in script.branches(node):
+        if not asks_rank(above.test):
+            continue
+        return None if in_body or not _is_for_rank_0(above.test) else above
+    return None
+
+
+def _is_for_rank_0(test: ast.expr) -> bool:
+    """`rank == 0`, `is_main_process()`, and the same with another condition beside it."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return all(_is_for_rank_0(value) for value in test.values if asks_rank(value))
+    if isinstance(test, ast.Compare):
+        sides = (test.left, *test.comparators)
+        return len(sides) == 2 and isinstance(test.ops[0], ast.Eq) and any(_is_zero(side) for side in sides)
+    return isinstance(test, ast.Name | ast.Attribute | ast.Call) and any(
+        re.search(r"main|master|primary|chief|leader|is_zero|rank_?0|rank_?zero", word, re.IGNORECASE)
+        for part in ast.walk(test)
+        for word in _words(part)
+    )
+
+
+def _is_zero(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value in (0, "0") and node.value is not False
+
+
 def is_of_one_rank(script: Script, node: ast.AST) -> bool:
     """Whether only some ranks may reach the node: by a condition, by an early return, or in a function that is called so.
 
@@ -34,7 +84,7 @@ def is_of_one_rank(script: Script, node: ast.AST) -> bool:
 
 def _is_guarded(script: Script, node: ast.AST, answers: dict[str, bool]) -> bool:
     """`answers`: function name -> whether all its calls are guarded; True while that is being asked, as for one that calls itself."""
-    if any(map(names_rank, script.conditions(node))):
+    if any(map(asks_rank, script.conditions(node))):
         return True
     function = script.function_of(node)
     if function is None:

@@ -120,6 +120,12 @@ class Script:
             if isinstance(above, ast.If | ast.IfExp | ast.While) and not _is_main_guard(above):
                 yield above.test
 
+    def branches(self, node: ast.AST) -> Iterator[tuple[ast.If, bool]]:
+        """The `if` statements around the node in its function, the nearest first, and whether the node stands in the body."""
+        for child, above in self._above(node):
+            if isinstance(above, ast.If) and child is not above.test and not _is_main_guard(above):
+                yield above, child in above.body
+
     def loop_of(self, node: ast.AST) -> ast.For | ast.AsyncFor | ast.While | None:
         """The outermost loop of the node's function that the node stands in."""
         loops = [above for _, above in self._above(node) if isinstance(above, ast.For | ast.AsyncFor | ast.While)]

@@ -12,6 +12,13 @@ HEAD = "import torch\nimport torch.distributed as dist\ndist.init_process_group(
     [
         "torch.save(model.state_dict(), 'model.pt')",
         "for epoch in range(3):\n    if epoch % 2 == 0:\n        torch.save(model, f'{args.out}/epoch-{epoch}.pt')",
+        "path = 'last.pth'\ntorch.save(model, path)",
+        "import os\ntorch.save(model, os.path.join(os.environ.get('SM_MODEL_DIR', '.'), 'model.pth'))",
+        "import os\ntorch.save(model, os.path.join(os.environ['SM_MODEL_DIR'], 'model.pth'))",
+        "from pathlib import Path\nout = Path('out')\ntorch.save(model, out / 'model.pth')",
+        "args = parser.parse_args()\ntorch.save(model, args.out + '/model.pth')",
+        "if device.type == 'cpu':\n    torch.save(model, 'last.pth')",
+        "if torch.cuda.is_available() and n_gpu > 1:\n    torch.save(model, 'last.pth')",
         "def save():\n    torch.save(model, f='a.pt')\n\ndef main():\n    save()\n\nif __name__ == '__main__':\n    main()",
     ],
 )
@@ -27,6 +34,16 @@ def test_all_ranks_write_one_file(found, job, text):
         "if args.gpu == 0:\n    torch.save(model, 'model.pt')",
         "torch.save(model, f'model-{rank}.pt')",
         "torch.save(model, path)",
+        "path = 'a'\npath = f'{rank}'\ntorch.save(model, path)",
+        "path = place_of(rank)\ntorch.save(model, path)",
+        "for path in paths:\n    torch.save(model, path)",
+        "def save(path):\n    torch.save(model, path)\nsave('a.pt')",
+        "torch.save(model, config.out)",
+        "if device == 0:\n    torch.save(model, 'last.pth')",
+        "if not gpu:\n    torch.save(model, 'last.pth')",
+        "if rank == 0:\n    pass\nelse:\n    torch.save(model, 'a.pt')",
+        "if rank != 0:\n    pass\nelse:\n    torch.save(model, 'a.pt')",
+        "if rank == 0:\n    torch.save(model, 'a.pt')\nelse:\n    torch.save(model, 'b.pt')",
         "def save():\n    torch.save(model, 'a.pt')\nif is_main_process():\n    save()",
         "def save():\n    if rank != 0:\n        return\n    torch.save(model, 'a.pt')\nsave()",
         "def save():\n    torch.save(model, 'a.pt')",
@@ -43,3 +60,17 @@ def test_what_may_be_one_ranks_is_not_reported(found, job, text):
 def test_a_job_of_one_rank_and_a_script_of_one_are_right(found, job):
     assert not found("K18", job(HEAD + "torch.save(model, 'a.pt')", ranks_per_host=1))
     assert not found("K18", job("import torch\ntorch.save(model, 'a.pt')", ranks_per_host=2))
+
+
+@pytest.mark.parametrize(
+    "test", ["rank == 0", "ddp and int(os.environ['LOCAL_RANK']) == 0", "is_main_process()", "0 == dist.get_rank()"]
+)
+def test_the_other_ranks_save_to_the_file_of_rank_0(found, job, test):
+    text = f"import os\nif {test}:\n    torch.save(model, 'a.pt')\nelse:\n    torch.save(other, 'a.pt')"
+    (finding,) = found("K18", job(HEAD + text, ranks_per_host=2))
+    assert "from the else branch" in finding.what and "train.py:8" in finding.what
+
+
+def test_three_ranks_meet_in_an_else_branch(found, job):
+    text = "if rank == 0:\n    pass\nelse:\n    torch.save(model, 'a.pt')"
+    assert found("K18", job(HEAD + text, ranks_per_host=3)) and not found("K18", job(HEAD + text, ranks_per_host=2))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule
 from paceline.rules.job_facts import BeforeRun
-from paceline.rules.ranks_in_source import is_distributed, is_of_one_rank, names_rank
+from paceline.rules.ranks_in_source import is_distributed, is_for_the_others, is_of_one_rank, names_rank
 from paceline.rules.script import Script, argument, script_of
 
 PAGE = """\
@@ -19,6 +19,10 @@ What to do: Save on one rank: `if dist.get_rank() == 0: torch.save(...)`, and le
 Source: PyTorch tutorial "Getting Started with Distributed Data Parallel", "Save and Load Checkpoints".
 """
 
+_JOIN = frozenset({"os.path.join", "pathlib.Path"})
+# The same for all ranks of a host.
+_DIRECTORIES = ("SM_MODEL_DIR", "SM_OUTPUT_DIR", "SM_OUTPUT_DATA_DIR")
+
 
 def find(before: BeforeRun) -> Iterator[Finding]:
     """Each torch.save that all ranks visibly reach with the same path."""
@@ -30,7 +34,18 @@ def find(before: BeforeRun) -> Iterator[Finding]:
         return
     for call in script.calls("torch.save"):
         path = argument(call, "f", 1)
-        if path is not None and _is_fixed(script, path) and not is_of_one_rank(script, call):
+        if path is None or not _is_fixed(script, path):
+            continue
+        branch = is_for_the_others(script, call)
+        if branch is not None:
+            if ranks > 2 or _saves_the_same(script, branch, path):
+                yield script.finding(
+                    call,
+                    "K18",
+                    "every rank but rank 0 saves to this one file, from the else branch",
+                    next="save on one rank alone: leave this torch.save out, or put `if dist.get_rank() == 0:` around both",
+                )
+        elif not is_of_one_rank(script, call):
             yield script.finding(
                 call,
                 "K18",
@@ -39,13 +54,51 @@ def find(before: BeforeRun) -> Iterator[Finding]:
             )
 
 
-def _is_fixed(script: Script, path: ast.expr) -> bool:
+def _saves_the_same(script: Script, branch: ast.If, path: ast.expr) -> bool:
+    """Whether rank 0 saves to that path too, in the body of the branch."""
+    inside = {id(part) for statement in branch.body for part in ast.walk(statement)}
+    return any(
+        id(call) in inside and (other := argument(call, "f", 1)) is not None and ast.dump(other) == ast.dump(path)
+        for call in script.calls("torch.save")
+    )
+
+
+def _is_fixed(script: Script, path: ast.expr, depth: int = 3) -> bool:
     """Whether the path is a text that is certainly the same on every rank."""
+    if names_rank(path) or not depth:
+        return False
     if isinstance(path, ast.Constant):
         return isinstance(path.value, str)
     if isinstance(path, ast.JoinedStr):
-        return not names_rank(path) and not any(isinstance(part, ast.Call) for part in ast.walk(path))
-    return False
+        return not any(isinstance(part, ast.Call) for part in ast.walk(path))
+    if isinstance(path, ast.Name):
+        value = _only_value(script, path)
+        return value is not None and _is_fixed(script, value, depth - 1)
+    if isinstance(path, ast.BinOp) and isinstance(path.op, ast.Div | ast.Add):
+        return all(_is_fixed(script, side, depth) for side in (path.left, path.right))
+    if isinstance(path, ast.Call) and script.dotted(path.func) & _JOIN:
+        return not path.keywords and all(_is_fixed(script, part, depth) for part in path.args)
+    return _is_argument(script, path)
+
+
+def _only_value(script: Script, name: ast.Name) -> ast.expr | None:
+    """What a name is bound to, where it is bound once, and by a plain assignment."""
+    bound: list[ast.AST] = [part for part in script.every(ast.arg) if part.arg == name.id]
+    bound += [part for part in script.every(ast.Name) if part.id == name.id and not isinstance(part.ctx, ast.Load)]
+    above = script.parents.get(bound[0]) if len(bound) == 1 else None
+    return above.value if isinstance(above, ast.Assign) and bound[0] in above.targets else None
+
+
+def _is_argument(script: Script, path: ast.expr) -> bool:
+    """`args.out` of a command line, which all ranks share; or a directory that SageMaker names."""
+    if script.variable(path) in _DIRECTORIES:
+        return True
+    if isinstance(path, ast.Call) and script.dotted(path.func) & {"os.environ.get", "os.getenv"}:
+        return bool(path.args) and isinstance(path.args[0], ast.Constant) and path.args[0].value in _DIRECTORIES
+    if not isinstance(path, ast.Attribute) or not isinstance(path.value, ast.Name):
+        return False
+    value = _only_value(script, path.value)
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "parse_args"
 
 
 RULE = Rule(code="K18", page=PAGE, find=find)
