@@ -35,3 +35,35 @@ def test_an_exit_of_all_ranks_or_with_a_code_is_not(found, job, text):
 def test_one_rank_may_leave(found, job):
     text = HEAD + "for batch in loader:\n    loss.backward()\n    if loss.isnan():\n        sys.exit()"
     assert not found("K19", job(text, ranks_per_host=1))
+
+
+TRAINS = "for batch in loader:\n    loss.backward()\n"
+
+
+@pytest.mark.parametrize("end", ["sys.exit(0)", "sys.exit()", "os._exit(0)", "quit()"])
+@pytest.mark.parametrize(
+    "handler",
+    [
+        "def leave(number, frame):\n    {end}\nsignal.signal(signal.SIGTERM, leave)\n",
+        "def leave(*_):\n    if model:\n        save(model)\n    {end}\nsignal.signal(signal.SIGUSR1, handler=leave)\n",
+        "signal.signal(signal.SIGTERM, lambda *_: {end})\n",
+    ],
+)
+def test_a_handler_that_leaves_with_success_is_reported(found, job, handler, end):
+    text = "import os, signal\n" + HEAD + handler.format(end=end) + TRAINS
+    (finding,) = found("K19", job(text, ranks_per_host=2))
+    assert "gets this signal" in finding.what
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def leave(*_):\n    sys.exit(143)\nsignal.signal(signal.SIGTERM, leave)\n" + TRAINS,
+        "def leave(*_):\n    dist.all_reduce(flag)\n    sys.exit(0)\nsignal.signal(signal.SIGTERM, leave)\n" + TRAINS,
+        "def leave(*_):\n    sys.exit(0)\nsignal.signal(signal.SIGTERM, leave)\n",
+        "def main(*_):\n    sys.exit(0)\n" + TRAINS,
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + TRAINS,
+    ],
+)
+def test_another_handler_is_not(found, job, text):
+    assert not found("K19", job("import os, signal\n" + HEAD + text, ranks_per_host=2))
