@@ -52,9 +52,12 @@ def divergence(**texts):
         ("a a |", "a a a", DesyncKind.EXTRA, False),
         # One call left out.
         ("ab ab b ab", "ab ab ab ab", DesyncKind.MISSING, True),
+        ("ab ab b", "ab ab a", DesyncKind.MISSING, False),
+        # One call too many, which was made elsewhere before, and both sides stand there.
+        ("x ab ab x", "x ab ab a", DesyncKind.EXTRA, False),
+        ("x a a x", "x a a a", DesyncKind.EXTRA, False),
         # Changed places.
         ("ab ab ba ab", "ab ab ab ab", DesyncKind.ORDER, True),
-        ("ab ab b", "ab ab a", DesyncKind.ORDER, False),
         ("ba ab", "ab ab", DesyncKind.ORDER, True),
     ],
 )

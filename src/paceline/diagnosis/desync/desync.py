@@ -48,6 +48,8 @@ class Disagreement:
     """Calls of one odd rank from the divergence on."""
     theirs: tuple[Call, ...]
     """Calls of one of the others from the divergence on."""
+    seen_before: bool
+    """Both calls were made before, by some rank."""
     differs: tuple[str, ...]
     """What differs, in words."""
 
@@ -92,6 +94,7 @@ def disagreement_of(divergence: Divergence) -> Disagreement | None:
         sure=sure,
         mine=mine,
         theirs=theirs,
+        seen_before={_identity(mine[0]), _identity(theirs[0])} <= before,
         differs=differences(mine[0], theirs[0]),
     )
 
@@ -112,6 +115,9 @@ def _with_site(case: Case, rank: int, calls: tuple[Call, ...]) -> tuple[Call, ..
     last = pulse.last_call if pulse is not None else None
     # The newest of both is the call that the rank is in.
     if last is None or len(calls) != 1 or last.operation != calls[0].operation:
+        return calls
+    # DDP's own exchange has an operation of the same name.
+    if None not in (last.shape, calls[0].shape) and last.shape != calls[0].shape:
         return calls
     return (replace(calls[0], site=last.site),)
 
@@ -232,7 +238,9 @@ def _kind(divergence: Divergence, odd: int, usual: int, before: set[tuple[object
     same_line = one.site is not None and other.site is not None and place(one) == place(other)
     known = [_identity(call) in before for call in (one, other)]
     if all(known) and not substituted:
-        return DesyncKind.ORDER, False
+        # Nothing shows that the other call comes later on either side, as in another order it must.
+        follows = (_identity(other), _identity(one)) in before
+        return (DesyncKind.MISSING if follows else DesyncKind.EXTRA), False
     if before and known == [False, True] and not same_line and not substituted and not _same_payload(one, other):
         return DesyncKind.EXTRA, False
     return _substitution(one, other), same_line or substituted

@@ -133,6 +133,8 @@ def _is_alone(case: Case, pulse: Heartbeat) -> bool:
 
 
 def _what_follows(found: Disagreement) -> tuple[str, ...]:
+    if not found.sure and found.seen_before:
+        return ("both calls were made before; which of them is one too many, the calls up to here do not show",)
     if not found.sure:
         return ("the call was never made before, on any rank",)
     return (f"from there on {named_ranks(found.odd)} and {named_ranks(found.usual)} issue the same calls, shifted",)
