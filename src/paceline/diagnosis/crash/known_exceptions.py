@@ -17,10 +17,12 @@ class KnownException:
     """What to do about it."""
     source: str
     """Where the text comes from."""
+    of_environment: bool = False
+    """No line of the script is at fault: what is installed does not fit."""
 
 
-def _known(pattern: str, way_out: str, source: str) -> KnownException:
-    return KnownException(re.compile(pattern), way_out, source)
+def _known(pattern: str, way_out: str, source: str, of_environment: bool = False) -> KnownException:
+    return KnownException(re.compile(pattern), way_out, source, of_environment)
 
 
 _REDUCER = "torch/csrc/distributed/c10d/reducer.cpp"
@@ -54,7 +56,8 @@ KNOWN = (
     ),
     _known(
         r"Default process group has not been initialized",
-        "call torch.distributed.init_process_group before this line, on every rank",
+        "call torch.distributed.init_process_group before this line, on every rank; with smdistributed.dataparallel as a module, "
+        "call its functions instead: torch.distributed has no group there",
         "torch/distributed/distributed_c10d.py",
     ),
     _known(
@@ -84,11 +87,29 @@ KNOWN = (
         "tensorflow/python/eager/context.py",
     ),
     _known(
+        r"CUDA version [^\n]{0,40}(?:does not match|mismatches) the version",
+        "install a torch that was built for the CUDA toolkit of this machine, or set CUDA_HOME to a toolkit of torch's version "
+        "(python -c 'import torch; print(torch.version.cuda)' beside nvcc --version)",
+        "deepspeed/ops/op_builder/builder.py; torch/utils/cpp_extension.py; deepspeedai/DeepSpeed #1077",
+        of_environment=True,
+    ),
+    _known(
+        r"undefined symbol: |cannot open shared object file|version `GLIBC\w*_[\d.]+' not found",
+        "an extension was built for another torch, CUDA or system: install one built for these, or build it again",
+        "ld.so(8)",
+        of_environment=True,
+    ),
+    _known(
         r"can't create new processes if CUDA is already initialized|Cannot re-initialize CUDA in forked subprocess",
         "call nothing of torch.cuda, and move nothing to a GPU, before the processes are made",
         "lightning/fabric/strategies/launchers/multiprocessing.py; torch/cuda/__init__.py",
     ),
 )
+
+
+def is_of_environment(said: str) -> bool:
+    """Whether an exception tells of what is installed, wherever it was raised."""
+    return any(known.of_environment and known.pattern.search(said) for known in KNOWN)
 
 
 def ways_out(said: str) -> tuple[str, ...]:

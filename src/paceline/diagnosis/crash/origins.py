@@ -3,10 +3,11 @@
 import re
 
 # What a driver raises about a process that ended elsewhere.
-# Sources: torch/multiprocessing/spawn.py; ray/exceptions.py, ray/train, ray/tune; concurrent/futures/process.py; distributed/scheduler.py
+# Sources: sagemaker/exceptions.py; torch/multiprocessing/spawn.py; ray/exceptions.py, ray/train, ray/tune; concurrent/futures/process.py;
+# distributed/scheduler.py
 _DRIVERS = re.compile(
     r"(?:^|\.)(?:ProcessExitedException|Ray\w*Error|\w*ActorError|Actor\w*Error|WorkerCrashedError|WorkerDied\w*|TrainingFailedError|"
-    r"TuneError|NodeDiedError|OwnerDiedError|ObjectLostError|BrokenProcessPool|KilledWorker)(?:\(\w+\))?$"
+    r"UnexpectedStatusException|TuneError|NodeDiedError|OwnerDiedError|ObjectLostError|BrokenProcessPool|KilledWorker)(?:\(\w+\))?$"
 )
 
 

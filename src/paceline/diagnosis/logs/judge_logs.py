@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from paceline.diagnosis.case import Level
-from paceline.diagnosis.crash.known_exceptions import ways_out
+from paceline.diagnosis.crash.known_exceptions import is_of_environment, ways_out
 from paceline.diagnosis.crash.origins import is_drivers, is_interrupt
 from paceline.diagnosis.logs.compare_dumps import judge_dumps
 from paceline.diagnosis.logs.flight_recorder_dumps import RecorderDump
@@ -218,6 +218,7 @@ def _raised(found: Sequence[Traceback], others: Sequence[CauseFinding], blame: B
     if wrong:
         not_it.append(f"rank {wrong[0]}, torchrun's root cause: what it wrote only says that a peer was gone or late")
     where = first.users_frame()
+    repair = f"repair {where}" if where and not is_of_environment(first.said()) else ""
     alone = bool(where) and (len({t.line.log for t in found}) == 1 or first.at is not None)
     return CauseFinding(
         code="C01",
@@ -232,7 +233,7 @@ def _raised(found: Sequence[Traceback], others: Sequence[CauseFinding], blame: B
             f"{first.line.log}:{first.line.number}: the first traceback",
         ),
         ruled_out=tuple(not_it),
-        next=(*ways_out(first.said()), f"repair {where}" if where else "read what stands above that line"),
+        next=tuple(filter(None, (*ways_out(first.said()), repair))) or ("read what stands above that line",),
     )
 
 

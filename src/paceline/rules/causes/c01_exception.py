@@ -19,7 +19,7 @@ from paceline.diagnosis.crash.exits import (
     words_of,
 )
 from paceline.diagnosis.crash.keras_release import other_release
-from paceline.diagnosis.crash.known_exceptions import ways_out
+from paceline.diagnosis.crash.known_exceptions import is_of_environment, ways_out
 from paceline.diagnosis.crash.missing_package import install_torch, lacks_torch, missing_package
 from paceline.diagnosis.crash.origins import is_drivers, is_interrupt
 from paceline.diagnosis.crash.root_cause import telling_line
@@ -98,6 +98,7 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
     words = "" if error is not None else tail_of(case, first.rank).strip().rpartition("\n")[2]
     unguarded = lacks_guard(case, first)
     title = TITLE if error is not None else ENDED_ITSELF
+    of_environment = error is not None and is_of_environment(f"{error.type}: {error.message}")
     of_another = error is not None and is_drivers(error.type)
     if of_another:
         title = ENDED_ELSEWHERE
@@ -127,7 +128,9 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
             _on_path(first, words),
             *(ways_out(f"{error.type}: {error.message}") if error is not None else ()),
             "the output of the process that ended: its first traceback is the cause" if of_another else "",
-            f"edit {own_line_of(first)}" if where and not lacks_torch(error) and not of_another else "",
+            f"edit {own_line_of(first)}"
+            if where and not lacks_torch(error) and not of_another and not of_environment
+            else "",
             # A script that ends itself often says why on stdout.
             log_command(case, first.rank) if error is not None else f"paceline logs {case.run.id} --rank {first.rank}",
         ),
