@@ -13,7 +13,7 @@ _SYMPTOM = re.compile(
     r"timed out waiting \d+ ?ms for (?:recv|send) operation|application timeout caused pair closure|"
     r"watchdog caught collective operation timeout|nccl ?remote ?error|"
     # torch/csrc/distributed/c10d/TCPStore.cpp: the others did not come to the store of this rank.
-    r"timed out after [\d.]+ ?\w* waiting for clients|wait timeout after \d+ ?ms|"
+    r"timed out after [\d.]{1,12} ?[a-z]{0,12} waiting for clients|wait timeout after \d+ ?ms|"
     # Of TensorFlow and of JAX: the same whatever became of the other rank.
     r"collective ops is aborted by|\bsocket closed\b|stopped sending heartbeats|gloo all-?reduce failed|"
     # Texts of comm; a test compares them with these.
