@@ -38,6 +38,7 @@ from paceline.cli.programs.schema_keys import BEFORE, SCHEMAS, keys_of
 from paceline.contract.tree import Tree, write_config
 from paceline.diagnosis.case import Case, Estimate, Forecast, HeldUp, RankTiming, StepTiming, to_plain
 from paceline.diagnosis.run_comparison import RunComparison
+from paceline.diagnosis.run_state import run_state
 from paceline.diagnosis.snapshots import Child, Frame, RankSnapshot, Socket, ThreadStack
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.emulate.network import Delivered, DeliveredPath, Network, network_events
@@ -337,8 +338,8 @@ DOCUMENTS = {
     "prune": lambda: prune_view.prune_facts([filled(OldRun)], dry_run=True),
     "metrics": lambda: metrics_view.metrics_facts([filled(metrics_view.Metric, samples=(({"run": "r-1"}, 1.0),))], RUN),
     "page": lambda: page_facts_of_a_run(),
-    "compare": lambda: compare_view.compare_facts(filled(RunComparison), RUN, RUN),
-    "ps": lambda: ps_view.ps_facts([ps_view.ListedRun(RUN, (RANK,), "slurm")]),
+    "compare": lambda: compare_view.compare_facts(filled(RunComparison), EVIDENCE, EVIDENCE),
+    "ps": lambda: ps_view.ps_facts([ps_view.ListedRun(RUN, run_state(RUN, EVENTS), (RANK,), "slurm")]),
     "rehearsal": lambda: rehearsal_json(REHEARSAL, [PREDICTION], "rehearsal.json"),
     "request": lambda: submit_view.request_facts("r-1", "slurm", {"argv": ["sbatch"]}, {"script": "text"}),
     "resume": lambda: resume_view.resume_facts(RESUME_LOOK),

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from paceline.diagnosis.run_state import run_state
 from paceline.facts import Evidence, RankExit, RankRecord, Run, SecondaryStatus, Status
 from paceline.views.host_load import host_loads, run_loads
 from paceline.views.pace import pace
@@ -187,7 +188,8 @@ def test_the_list_of_runs(lasting):
     gone = replace(run, id="r-51c0de", status=Status.FAILED, reason="agent gone: pid 4711 on node05 no longer exists")
     failed = replace(run, id="r-0aa412", status=Status.FAILED, exit_code=200, reason="host algo-2 is lost")
     done = replace(run, id="r-000001", name="", status=Status.COMPLETED, started_ns=0)
-    listed = [ListedRun(run, lasting.ranks), ListedRun(gone, ()), ListedRun(failed, ()), ListedRun(done, lasting.ranks)]
+    ranks = {run.id: lasting.ranks, done.id: lasting.ranks}
+    listed = [ListedRun(one, run_state(one, ()), ranks.get(one.id, ())) for one in (run, gone, failed, done)]
     assert ps_text(listed, NOW) == (
         "RUN       NAME   STATUS      RANKS   STEP  MS/STEP     AGE  NOTE\n"
         "r-7f3a91  train  InProgress    2/4  1 000      412  1m 40s\n"

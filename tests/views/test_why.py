@@ -12,8 +12,8 @@ from paceline.facts import Evidence, RankExit, RankRecord, Run, SecondaryStatus,
 from paceline.findings import CauseFinding, Confidence
 from paceline.terminal_text import BOLD_RED, painted
 from paceline.views.live import event_text
-from paceline.views.summary import recorded_causes, summary_facts, summary_text
-from paceline.views.why import WhyPage, earlier, finding_lines, standstill_text, state_of, why_json, why_text
+from paceline.views.summary import summary_facts, summary_text
+from paceline.views.why import WhyPage, earlier, finding_lines, standstill_text, why_json, why_text
 
 SECOND = 1_000_000_000
 STARTED = 1_795_000_000 * SECOND
@@ -160,13 +160,6 @@ def test_causes_that_lack_the_same_fact_are_one_line(case):
     )
     shown = why_text(said, case, WhyPage())
     assert shown.splitlines()[-3:] == ["  disk: none", "  the tempo: S01, S03-S04", "  S02 quota: x"]
-
-
-def test_an_ended_run_without_a_word_of_its_agent_is_dead():
-    assert state_of(replace(RUN, status=Status.FAILED)) == "dead"
-    assert state_of(replace(RUN, status=Status.FAILED, finished_ns=1)) == "failed"
-    assert state_of(replace(RUN, status=Status.COMPLETED)) == "done"
-    assert state_of(replace(RUN, status=Status.STOPPING)) == "running"
 
 
 def test_the_object_for_a_program(case):
@@ -323,8 +316,9 @@ def test_a_done_run_with_wrong_numbers_says_so():
 
 def test_what_was_over_or_belongs_to_an_earlier_attempt_is_no_cause_of_the_end():
     over = ended(Status.FAILED, cause(ASLEEP), {"event": "standstill_over"}, cause(KILLED))
-    assert [finding.code for finding in recorded_causes(over)] == ["C04"]
-    assert recorded_causes(ended(Status.FAILED, cause(KILLED), {"event": "attempt_started"})) == ()
+    assert [finding["code"] for finding in summary_facts(over)["findings"]] == ["C04"]
+    again = ended(Status.FAILED, cause(KILLED), {"event": "attempt_started"})
+    assert not summary_facts(again)["findings"]
 
 
 def test_slow_is_a_cause_of_a_time_out_only():
@@ -335,4 +329,5 @@ def test_slow_is_a_cause_of_a_time_out_only():
 
 def test_the_last_word_on_a_cause_counts():
     surer = replace(KILLED, saw=("out of memory",))
-    assert recorded_causes(ended(Status.FAILED, cause(KILLED), cause(surer)))[0].saw == ("out of memory",)
+    told = summary_facts(ended(Status.FAILED, cause(KILLED), cause(surer)))["findings"]
+    assert [finding["saw"] for finding in told] == [("out of memory",)]

@@ -17,6 +17,7 @@ from paceline.cli.logs import POLL_SECONDS
 from paceline.cli.ps import listed
 from paceline.cli.why import judge_run
 from paceline.diagnosis.restarts import totals
+from paceline.diagnosis.run_state import run_state
 from paceline.facts import Evidence, Status
 from paceline.recording.evidence import evidence, read_run
 from paceline.recording.layout import RunDirectory
@@ -25,7 +26,7 @@ from paceline.recording.runs import newest_try
 from paceline.views.logs import log_line, log_line_json
 from paceline.views.ps import ListedRun, ps_facts, ps_rows, ps_text
 from paceline.views.status import run_lasts
-from paceline.views.why import WhyPage, earlier, state_of, why_json, why_text
+from paceline.views.why import WhyPage, earlier, why_json, why_text
 
 
 class RunHandle:
@@ -135,10 +136,9 @@ class RunHandle:
         Raises:  NotEnoughEvidence U20: the recording has neither an event nor a rank
         """
         case, diagnosis, _ = judge_run([self.directory], now_ns=time.time_ns())
-        state = state_of(case.run)
         return Why(
             run_id=self.id,
-            state=str(state),
+            state=run_state(case.run, case.events).word,
             findings=tuple(diagnosis.findings),
             not_judged=tuple(diagnosis.not_judged),
             text=why_text(diagnosis, case, WhyPage(width=WIDTH)),

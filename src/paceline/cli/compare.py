@@ -65,11 +65,11 @@ def run(args: argparse.Namespace) -> int:
         (before, first_host), (after, second_host) = (_read(text, root) for text in (args.first, args.second))
         found = compare_runs(before, after, (first_host, second_host))
     if args.json:
-        print(json.dumps(compare_facts(found, before.run, after.run)))
+        print(json.dumps(compare_facts(found, before, after)))
     elif args.html is None:
-        print(compare_text(found, before.run, after.run, width=room(sys.stdout)))
+        print(compare_text(found, before, after, width=room(sys.stdout)))
     else:
-        page = compare_html(found, before.run, after.run)
+        page = compare_html(found, before, after)
         write_output(args.html, page.encode(), "paceline compare FIRST SECOND -o /tmp/compare.html")
     return 0
 
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 def compared_html(first: Path, second: Path) -> str:
     """Two recordings compared, as a part of a page."""
     (before, first_host), (after, second_host) = _at(first), _at(second)
-    return str(compare_part(compare_runs(before, after, (first_host, second_host)), before.run, after.run))
+    return str(compare_part(compare_runs(before, after, (first_host, second_host)), before, after))
 
 
 def _read(text: str | None, root: Path | None) -> tuple[Evidence, dict[str, Any]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from paceline.cli.option import RUN_DIR, Option, Verb
 from paceline.cli.terminal import ascii_only, room
 from paceline.diagnosis.restarts import totals
+from paceline.diagnosis.run_state import run_state
 from paceline.errors import UsageError
 from paceline.facts import Status
 from paceline.process_identity import start_ticks
@@ -92,7 +93,8 @@ def recorded_state(path: Path) -> ListedRun:
     """The run of a recording as far as it is recorded. No engine is asked."""
     directory = RunDirectory(path)
     found, events, _ = read_run((directory,), recent=True)
-    return ListedRun(found, listed_ranks((directory,), events), _engine_of(path), totals(events))
+    ranks = listed_ranks((directory,), events)
+    return ListedRun(found, run_state(found, events), ranks, _engine_of(path), totals(events))
 
 
 def _ask_the_engine(path: Path) -> None:

@@ -49,7 +49,7 @@ def diagnose(case: Case, causes: Sequence[Cause]) -> Diagnosis:
         and (stall := unexplained(case)) is not None
     ):
         kept.append(stall)
-    kept = sorted(kept, key=lambda f: (_ORDER.get(f.level, 9), _SURER[f.confidence], f.code, f.ranks))
+    kept = sorted(kept, key=reading_order)
     detected = _detected_after(case)
     return Diagnosis(
         findings=tuple(
@@ -60,6 +60,11 @@ def diagnose(case: Case, causes: Sequence[Cause]) -> Diagnosis:
         ),
         not_judged=(*case.not_judged, *missing),
     )
+
+
+def reading_order(finding: CauseFinding) -> tuple[Any, ...]:
+    """Sorts findings as they are to be read: by level, then the surest first."""
+    return _ORDER.get(finding.level, 9), _SURER[finding.confidence], finding.code, finding.ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

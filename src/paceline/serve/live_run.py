@@ -15,7 +15,7 @@ from paceline.recording.jsonl import ReadJsonLines
 from paceline.recording.layout import RunDirectory
 from paceline.recording.segments import newest_steps, segments
 from paceline.views.report.facts import Recorded, page_facts
-from paceline.views.report.page import for_the_script, sections
+from paceline.views.report.page import for_the_script, page_title, sections
 from paceline.views.report.redaction import command_without_secrets
 from paceline.views.status import run_lasts
 
@@ -172,7 +172,7 @@ class LiveRun:
         facts["identity"]["command"] = command_without_secrets(facts["identity"]["command"])
         html = {HTML_PART + name: str(part) for name, part in sections(facts).items() if name != "foot"}
         model = {_MODEL + name: json.dumps(value) for name, value in for_the_script(facts).items()}
-        self._title = f"{facts['identity']['run_id']} {facts['identity']['name']}".strip()
+        self._title = page_title(facts)
         self._lasts = run_lasts(made.evidence.run)
         self._parts.put({**html, **model})
         self.facts, self.clocks = facts, HostClocks(made.evidence.events)

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 
 from paceline.diagnosis.run_comparison import PaceAnswer, PartChange, RunComparison
-from paceline.facts import Run
+from paceline.diagnosis.run_state import run_state
+from paceline.facts import Evidence
 from paceline.views.report.markup import Markup, document, element
 from paceline.views.table import table
 from paceline.views.units import UNKNOWN, count, counted, milliseconds
@@ -16,7 +17,7 @@ _HEADERS = ("", "FIRST", "SECOND", "DIFFERENCE", "BETWEEN")
 _NO_STEPS = "it has no steps after its warm-up"
 
 
-def compare_text(found: RunComparison, before: Run, after: Run, *, width: int | None = 100) -> str:
+def compare_text(found: RunComparison, before: Evidence, after: Evidence, *, width: int | None = 100) -> str:
     """The answer, the parts of a step, and what else differs."""
     blocks = [_answer(found, before, after), table(_HEADERS, _rows(found), right=frozenset(_HEADERS[1:]), width=width)]
     if found.differences:
@@ -27,30 +28,32 @@ def compare_text(found: RunComparison, before: Run, after: Run, *, width: int | 
     return "\n\n".join(blocks)
 
 
-def compare_facts(found: RunComparison, before: Run, after: Run) -> dict[str, Any]:
+def compare_facts(found: RunComparison, before: Evidence, after: Evidence) -> dict[str, Any]:
     """The same for a program; null is unknown."""
     return {
         "schema": SCHEMA,
-        "first_run_id": before.id,
-        "second_run_id": after.id,
+        "first_run_id": before.run.id,
+        "second_run_id": after.run.id,
+        "first_state": run_state(before.run, before.events).word,
+        "second_state": run_state(after.run, after.events).word,
         "answer_text": _answer(found, before, after),
         **msgspec.to_builtins(found),
     }
 
 
-def compare_html(found: RunComparison, before: Run, after: Run) -> str:
+def compare_html(found: RunComparison, before: Evidence, after: Evidence) -> str:
     """The same as a page that loads nothing and has no script."""
-    title = f"{before.id} and {after.id}"
+    title = f"{before.run.id} and {after.run.id}"
     head = element("header", element("h1", title))
     return document(title, head, element("main", *_parts(found, before, after)))
 
 
-def compare_part(found: RunComparison, before: Run, after: Run) -> Markup:
+def compare_part(found: RunComparison, before: Evidence, after: Evidence) -> Markup:
     """The same as a part of another page."""
     return element("div", *_parts(found, before, after), id="compare")
 
 
-def _parts(found: RunComparison, before: Run, after: Run) -> list[object]:
+def _parts(found: RunComparison, before: Evidence, after: Evidence) -> list[object]:
     answer, *more = _answer(found, before, after).split("\n")
     differences = [("", "first", "second"), *_differences(found)]
     return [
@@ -64,18 +67,25 @@ def _parts(found: RunComparison, before: Run, after: Run) -> list[object]:
     ]
 
 
-def _answer(found: RunComparison, before: Run, after: Run) -> str:
-    step = found.step
+def _answer(found: RunComparison, before: Evidence, after: Evidence) -> str:
+    step, first, second = found.step, _named(before), _named(after)
     steps = f"{counted(found.before_steps, 'step')} and {counted(found.after_steps, 'step')}"
     if found.answer is PaceAnswer.CANNOT_TELL:
-        return f"cannot tell whether {after.id} is slower than {before.id}: {_why_not(found)}"
+        return f"cannot tell whether {second} is slower than {first}: {_why_not(found)}"
     if found.answer is PaceAnswer.SAME:
-        return f"{after.id} makes its steps as fast as {before.id}, within 2 % ({steps})"
+        return f"{second} makes its steps as fast as {first}, within 2 % ({steps})"
     whole = step.before_seconds or 1.0
     share, low, high = (abs(value or 0.0) / whole for value in (_moved(step), step.low_seconds, step.high_seconds))
     between = f"{min(low, high):.1%} to {max(low, high):.1%}"
     mostly = f", most of it {found.mostly}" if found.mostly else ", in no part of the step more than in the others"
-    return f"{after.id} is {share:.0%} {found.answer} a step than {before.id} ({between}){mostly} ({steps})"
+    return f"{second} is {share:.0%} {found.answer} a step than {first} ({between}){mostly} ({steps})"
+
+
+def _named(evidence: Evidence) -> str:
+    """ "r-7f3a91 train (failed, N01)": how a run ended is to be known before its pace is believed."""
+    run, state = evidence.run, run_state(evidence.run, evidence.events)
+    ended = state.word if state.finding is None else f"{state.word}, {state.finding.code}"
+    return " ".join(filter(None, (run.id, run.name))) + f" ({ended})"
 
 
 def _why_not(found: RunComparison) -> str:

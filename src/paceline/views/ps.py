@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.diagnosis.restarts import RestartTotals
+from paceline.diagnosis.run_state import RunState
 from paceline.facts import RankRecord, Run, SecondaryStatus, Status
 from paceline.views.pace import pace
 from paceline.views.report.redaction import command_without_secrets
 from paceline.views.restarts import restarts_facts, restarts_text
+from paceline.views.run_state import state_facts, state_note
 from paceline.views.status import ranks_text, run_lasts
 from paceline.views.table import table
 from paceline.views.units import UNKNOWN, bare_milliseconds, count, duration
@@ -25,6 +27,8 @@ class ListedRun:
 
     run: Run
     """The run."""
+    state: RunState
+    """What is the matter with it."""
     ranks: tuple[RankRecord, ...]
     """What its ranks last reported."""
     engine: str = ""
@@ -68,6 +72,7 @@ def _facts(listed: ListedRun) -> dict[str, Any]:
         "secondary_status": str(run.secondary_status),
         "exit_code": run.exit_code,
         "reason": run.reason,
+        **state_facts(listed.state),
         "ranks_here": now.ranks_here,
         "ranks_wanted": now.ranks_wanted,
         "step": now.step,
@@ -92,17 +97,18 @@ def _row(listed: ListedRun, now_ns: int) -> tuple[str, ...]:
         str(run.status),
         ranks,
         count(now.step),
-        bare_milliseconds(now.step_seconds),
+        UNKNOWN if listed.state.standing is not None else bare_milliseconds(now.step_seconds),
         age,
-        "  ".join(part for part in (restarts_text(listed.restarts), note_text(run)) if part),
+        note_text(listed, now_ns),
     )
 
 
-def note_text(run: Run) -> str:
-    """The phase of a run that lasts, or how it ended if it did not end well."""
-    if run.status is Status.COMPLETED:
-        return ""
-    if run.status in (Status.IN_PROGRESS, Status.STOPPING):
-        return "" if run.secondary_status is SecondaryStatus.TRAINING else str(run.secondary_status)
-    code = f"exit {run.exit_code}" if run.exit_code is not None else ""
-    return "  ".join(part for part in (code, run.reason) if part)
+def note_text(listed: ListedRun, now_ns: int) -> str:
+    """What is the matter, the restarts, the phase of a run that lasts, and how it ended if it did not end well."""
+    run = listed.run
+    parts = [state_note(listed.state, now_ns), restarts_text(listed.restarts)]
+    if run_lasts(run):
+        parts.append("" if run.secondary_status is SecondaryStatus.TRAINING else str(run.secondary_status))
+    elif run.status is not Status.COMPLETED:
+        parts += [f"exit {run.exit_code}" if run.exit_code is not None else "", run.reason]
+    return "  ".join(filter(None, parts))

@@ -9,11 +9,9 @@ from paceline.recording.runs import KnownRun
 from paceline.views.pace import Pace, pace
 from paceline.views.ps import ListedRun, note_text
 from paceline.views.report.markup import Markup, element, joined
-from paceline.views.restarts import restarts_text
+from paceline.views.run_state import state_words
 from paceline.views.status import ranks_text, run_lasts
 from paceline.views.units import UNKNOWN, bare_milliseconds, count, counted, duration, stamp
-
-_TONES = {"Completed": "good", "Failed": "bad", "Stopped": "warn"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +89,13 @@ def _row(row: RunRow, now_ns: int) -> Markup:
     cells = {
         "run": element("a", known.id, href=f"run/{quote(known.id, safe='')}"),
         "name": str(known.document.get("name") or UNKNOWN),
-        "status": _state(listed),
+        "status": _state(listed, now_ns),
         "ranks": UNKNOWN if listed is None or now is None or not listed.ranks else ranks_text(now),
         "step": UNKNOWN if now is None else count(now.step),
-        "ms a step": UNKNOWN if now is None else bare_milliseconds(now.step_seconds),
+        "ms a step": UNKNOWN if now is None or _stands(listed) else bare_milliseconds(now.step_seconds),
         "started": element("span", f"{age} ago", title=stamp(known.started_ns or None)),
     }
-    note = (
-        UNKNOWN
-        if listed is None
-        else "  ".join(filter(None, (listed.engine, restarts_text(listed.restarts), note_text(listed.run))))
-    )
+    note = UNKNOWN if listed is None else "  ".join(filter(None, (listed.engine, note_text(listed, now_ns))))
     return element(
         "tr",
         *(element("td", cell, class_=_tone(name)) for name, cell in cells.items()),
@@ -109,13 +103,19 @@ def _row(row: RunRow, now_ns: int) -> Markup:
     )
 
 
-def _state(listed: ListedRun | None) -> Markup:
+def _stands(listed: ListedRun | None) -> bool:
+    return listed is not None and listed.state.standing is not None
+
+
+def _state(listed: ListedRun | None, now_ns: int) -> Markup:
+    """The status; of a run that lasts with a dot, and with its state where it makes no steps."""
     if listed is None:
         return element("span", "not read yet", class_="dim")
-    status = str(listed.run.status)
-    if run_lasts(listed.run):
-        return joined([element("span", class_="live", aria_hidden="true"), status])
-    return element("span", status, class_=_TONES.get(status))
+    state, status = listed.state, str(listed.run.status)
+    if not run_lasts(listed.run):
+        return element("span", status, class_=state.tone)
+    dot = element("span", class_=f"live {state.tone}", aria_hidden="true")
+    return joined([dot, element("span", state_words(state, now_ns) if _stands(listed) else status, class_=state.tone)])
 
 
 def _tone(name: str) -> str | None:

@@ -1,17 +1,16 @@
 """The end of a run in a few lines: how it ended, how long it took, where the time went, what could not be judged."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from paceline.diagnosis.case import Level, from_plain
 from paceline.diagnosis.restarts import totals
+from paceline.diagnosis.run_state import run_state
 from paceline.diagnosis.slow.slowdown import slowest_ranks
 from paceline.diagnosis.slow.steady_step import SteadyStep, steady_step
 from paceline.diagnosis.time_breakdown import TimeSpent, time_spent
 from paceline.facts import Evidence, RankExit, Run, SecondaryStatus, Status
-from paceline.findings import CauseFinding
 from paceline.recording.rank_sets import named_ranks
 from paceline.terminal_text import BOLD, BOLD_GREEN, BOLD_RED, painted
 from paceline.views.headline import headline
@@ -28,10 +27,6 @@ _LONG_ENOUGH_SECONDS = 60.0
 _SHOWN_SECONDS = 0.05
 _MOST_CAUSES = 2
 _EXCEPTION = "C01"
-# Levels that are over once the ranks continue; levels that can end a run; levels that can make it miss its limit.
-_OVER = frozenset({Level.STALL, Level.WAITING})
-_FATAL = frozenset({Level.DIVERGENCE, Level.CRASH, Level.START, Level.STALL})
-_TOO_SLOW = _FATAL | {Level.SLOW, Level.WAITING}
 
 
 def summary_text(
@@ -100,31 +95,9 @@ def summary_facts(evidence: Evidence, *, now_ns: int | None = None) -> dict[str,
         "gradients": _exchange(evidence),
         "network": _network(evidence),
         "not_judged": list(evidence.not_judged),
-        "findings": msgspec.to_builtins(recorded_causes(evidence)),
+        "findings": msgspec.to_builtins(run_state(evidence.run, evidence.events).findings),
         "directory": run.directory,
     }
-
-
-def recorded_causes(evidence: Evidence) -> tuple[CauseFinding, ...]:
-    """The last finding about each cause in the newest attempt, if it may explain how the run ended.
-
-    Holds:   for a completed run: divergences, which make its numbers wrong, and quality findings; slow findings count
-             after a timeout only
-    """
-    run = evidence.run
-    if run.status is Status.COMPLETED:
-        wanted = frozenset({Level.DIVERGENCE, Level.QUALITY})
-    else:
-        wanted = _TOO_SLOW if run.secondary_status is SecondaryStatus.MAX_RUNTIME_EXCEEDED else _FATAL
-    found: dict[tuple[str, tuple[int, ...]], CauseFinding] = {}
-    for event in evidence.events:
-        if event["event"] == "attempt_started":
-            found = {}
-        elif event["event"] == "standstill_over":
-            found = {key: finding for key, finding in found.items() if finding.level not in _OVER}
-        elif event["event"] == "cause" and not event.get("resumed") and (finding := _finding(event)) is not None:
-            found[finding.code, finding.ranks] = finding
-    return tuple(finding for finding in found.values() if finding.level in wanted)
 
 
 def wall_seconds(run: Run, now_ns: int | None) -> float | None:
@@ -171,7 +144,11 @@ def _samples_per_second(evidence: Evidence, steady: SteadyStep | None) -> float 
 
 def _causes(evidence: Evidence, has_headline: bool) -> list[str]:
     """One line for each; an exception is in the headline already."""
-    found = [cause for cause in recorded_causes(evidence) if cause.code != _EXCEPTION or not has_headline]
+    found = [
+        cause
+        for cause in run_state(evidence.run, evidence.events).findings
+        if cause.code != _EXCEPTION or not has_headline
+    ]
     lines = [finding_short(finding) for finding in found[:_MOST_CAUSES]]
     return [*lines, f"more: paceline why {evidence.run.id}"] if lines else []
 
@@ -179,15 +156,8 @@ def _causes(evidence: Evidence, has_headline: bool) -> list[str]:
 def _blames_another(evidence: Evidence, exits: Sequence[RankExit]) -> bool:
     """Whether the failed ranks are victims of a rank that ended with 0 or still waits: the cause then comes before their errors."""
     failed = {exit.rank for exit in exits if exit.code != 0}
-    causes = recorded_causes(evidence)
+    causes = run_state(evidence.run, evidence.events).findings
     return bool(failed) and bool(causes) and all(cause.ranks and not failed & set(cause.ranks) for cause in causes)
-
-
-def _finding(event: Mapping[str, Any]) -> CauseFinding | None:
-    try:
-        return from_plain(CauseFinding, event.get("finding"))
-    except msgspec.ValidationError:
-        return None
 
 
 def _where_time_went(spent: TimeSpent) -> str:

@@ -3,12 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paceline.diagnosis.case import Stall
 from paceline.diagnosis.restarts import totals
+from paceline.diagnosis.run_state import run_state
 from paceline.facts import Evidence, RankRecord, Run, Status
 from paceline.spelling import plural
 from paceline.views.host_load import HostUsage, RunLoad
 from paceline.views.pace import Pace, RankPace
 from paceline.views.restarts import restarts_facts, restarts_text
+from paceline.views.run_state import stall_line, state_facts
 from paceline.views.status import live_line, ranks_text, run_lasts
 from paceline.views.summary import wall_seconds
 from paceline.views.table import crop, table
@@ -48,10 +51,15 @@ def top_text(
     """
     run = evidence.run
     hosts_text = f"{len(evidence.hosts)} {plural(len(evidence.hosts), 'host')}"
+    state = run_state(run, evidence.events)
+    now = _without_pace(now) if state.standing is not None else now
     head = [
         f"{run.id}  {run.name or UNKNOWN}  {_status(run)}  on {hosts_text}",
         live_line(now, wall_seconds(run, now_ns) or -1, width=width, ascii_only=ascii_only),
     ]
+    if stalled := stall_line(state, now_ns):
+        more = "w: why" if screen is not None else f"paceline why {run.id}"
+        head.insert(1, f" {stalled}  ({more})")
     if run.reason and run.status is not Status.COMPLETED:
         head.append(f" {run.reason}")
     if restarts := restarts_text(totals(evidence.events)):
@@ -68,7 +76,7 @@ def top_text(
     if screen is not None:
         tail.append(key_line(screen, width))
     room = None if height is None else max(height - len(head) - len(loads) - len(tail) - 5, 1)
-    ranks = _ranks_table(evidence, now, room, width, ascii_only, screen or Screen())
+    ranks = _ranks_table(evidence, now, room, width, ascii_only, screen or Screen(), state.standing)
     blocks = ["\n".join(head), hosts, ranks, "\n".join(tail)]
     text = "\n\n".join(block for block in blocks if block)
     return "\n".join(crop(line, width, ascii_only=ascii_only) for line in text.splitlines())
@@ -86,6 +94,7 @@ def top_facts(
         "status": str(run.status),
         "secondary_status": str(run.secondary_status),
         "reason": run.reason,
+        **state_facts(run_state(run, evidence.events)),
         "wall_seconds": wall_seconds(run, now_ns),
         "step": now.step,
         "step_seconds": now.step_seconds,
@@ -193,7 +202,13 @@ def _with_strips(
 
 
 def _ranks_table(
-    evidence: Evidence, now: Pace, room: int | None, width: int | None, ascii_only: bool, screen: Screen
+    evidence: Evidence,
+    now: Pace,
+    room: int | None,
+    width: int | None,
+    ascii_only: bool,
+    screen: Screen,
+    stall: Stall | None,
 ) -> str:
     if not now.ranks:
         return ""
@@ -201,7 +216,9 @@ def _ranks_table(
     newest = max(record.attempt for record in evidence.ranks)
     lasting = run_lasts(evidence.run)
     states = {
-        (record.host, record.rank): _state(record, lasting) for record in evidence.ranks if record.attempt == newest
+        (record.host, record.rank): _state(record, lasting, stall)
+        for record in evidence.ranks
+        if record.attempt == newest
     }
     chosen = chosen_ranks(screen, now.ranks, late, usage)
     shown = list(chosen)
@@ -245,9 +262,17 @@ def _rank_row(rank: RankPace, state: str, late: float | None, usage: RankUsage) 
     )
 
 
-def _state(record: RankRecord, lasting: bool) -> str:
+def _without_pace(now: Pace) -> Pace:
+    """Of a run that makes no steps: how fast the last ones were says nothing of it."""
+    ranks = tuple(RankPace(host=rank.host, rank=rank.rank, step=rank.step) for rank in now.ranks)
+    return Pace(ranks=ranks, ranks_here=now.ranks_here, ranks_wanted=now.ranks_wanted, step=now.step)
+
+
+def _state(record: RankRecord, lasting: bool, stall: Stall | None) -> str:
     if record.exit is None:
-        return "running" if lasting else UNKNOWN
+        if stall is not None and record.rank in stall.late:
+            return "late"
+        return UNKNOWN if not lasting else "waits" if stall is not None and record.rank in stall.waiting else "running"
     return f"exit {record.exit.code}" if record.exit.code >= 0 else f"signal {-record.exit.code}"
 
 

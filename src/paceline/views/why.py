@@ -9,9 +9,10 @@ import msgspec
 
 from paceline.diagnosis.case import Case, Level, Stall, from_plain
 from paceline.diagnosis.restarts import RestartTotals, totals
+from paceline.diagnosis.run_state import how_it_ended, run_state
 from paceline.diagnosis.time_limit import forecast_text, will_be_cut
 from paceline.diagnosis.verdict import Diagnosis
-from paceline.facts import Run, SecondaryStatus, Status
+from paceline.facts import Run, SecondaryStatus
 from paceline.findings import NO_CODE, CauseFinding
 from paceline.recording.rank_sets import named_ranks, spell_ranks
 from paceline.spelling import plural
@@ -78,7 +79,7 @@ def why_json(
     diagnosis: Diagnosis, run: Run | None, told: Iterable[Earlier] = (), restarts: RestartTotals | None = None
 ) -> dict[str, Any]:
     """The same for a program; `run` and `restarts` None if plain logs were read. `told`: earlier findings."""
-    known = None if run is None or state_of(run) == "unknown" else run
+    known = None if run is None or how_it_ended(run) == "unknown" else run
     return {
         "schema": SCHEMA,
         "run_id": None if run is None else run.id,
@@ -198,15 +199,6 @@ def who_text(finding: CauseFinding) -> str:
     return f"{ranks} on {hosts}" if hosts else ranks
 
 
-def state_of(run: Run) -> str:
-    """running, done, failed, stopped, or dead (its agent is gone without a report); unknown if there is neither run.json nor an event."""
-    if run.status is Status.IN_PROGRESS and not run.started_ns:
-        return "unknown"
-    if run.status is Status.FAILED:
-        return "dead" if run.finished_ns is None else "failed"
-    return {Status.COMPLETED: "done", Status.STOPPED: "stopped"}.get(run.status, "running")
-
-
 def standstill_text(still: Stall, now_ns: int) -> str:
     """Which ranks wait for which, in what, for how long: "ranks 0,2 wait for rank 1 in all_reduce 37, for 4.1 s"."""
     return f"{_waiting(still)}, for {duration((now_ns - still.since_ns) / 1e9)}"
@@ -235,7 +227,7 @@ def _waiting(still: Stall) -> str:
 
 def _head(diagnosis: Diagnosis, case: Case, page: WhyPage) -> Iterator[str]:
     run = case.run
-    state = state_of(run)
+    state = run_state(run, case.events).word
     word = painted(BOLD, state) if page.color else state
     parts = [f"{run.id}  {word}"]
     if run.secondary_status in (SecondaryStatus.MAX_RUNTIME_EXCEEDED, SecondaryStatus.INTERRUPTED):

@@ -686,6 +686,10 @@ runs[].status
 runs[].secondary_status
 runs[].exit_code
 runs[].reason
+runs[].state            running, waits, stands still, hangs, stopping, done, stopped, failed, dead or unknown.
+runs[].stands_still_since_ns  Of a run that lasts; null: it makes steps.
+runs[].finding          What explains the state, as it was told; null: nothing is known.
+runs[].finding          = paceline.findings:CauseFinding
 runs[].ranks_here
 runs[].ranks_wanted
 runs[].step
@@ -872,6 +876,8 @@ run_id            = paceline.views.submit:Taken
         keys="""
 first_run_id      Id of the run that is compared with.
 second_run_id     Id of the run that is compared.
+first_state       Its state, as in [paceline.ps/2](#pacelineps2).
+second_state      That of the other one.
 answer_text       The answer as a sentence.
 answer            `slower`, `faster`, `same` or `cannot tell`: the second run beside the first.
 step              A mean step.
@@ -915,6 +921,9 @@ identity.paceline_version
 identity.hosts
 identity.ranks_wanted
 identity.directory
+state                              The badge.
+state.words                        The state, and since when no step ends.
+state.tone                         good, warn or bad.
 verdict                            Why the run is in trouble.
 verdict.*                          See [paceline.why/2](#pacelinewhy2).
 summary                            The run in figures.
@@ -1043,6 +1052,10 @@ t_ns               Now, Unix time in ns.
 status
 secondary_status
 reason
+state              running, waits, stands still, hangs, stopping, done, stopped, failed, dead or unknown.
+stands_still_since_ns  Of a run that lasts; null: it makes steps.
+finding            What explains the state, as it was told; null: nothing is known.
+finding            = paceline.findings:CauseFinding
 wall_seconds
 step
 step_seconds

@@ -8,6 +8,7 @@ import msgspec
 
 from paceline.diagnosis.case import Case, to_plain
 from paceline.diagnosis.restarts import totals
+from paceline.diagnosis.run_state import run_state
 from paceline.diagnosis.time_limit import forecast_text
 from paceline.diagnosis.verdict import Diagnosis, told_otherwise
 from paceline.facts import Evidence
@@ -21,6 +22,7 @@ from paceline.views.pace import Pace
 from paceline.views.report.grid import grid_facts
 from paceline.views.report.notes import marks, notes
 from paceline.views.restarts import restart_lines
+from paceline.views.run_state import state_words
 from paceline.views.stack import stack_text
 from paceline.views.summary import summary_facts
 from paceline.views.top import top_facts
@@ -74,7 +76,7 @@ def page_facts(recorded: Recorded) -> dict[str, Any]:
     """Everything that the page says; null is unknown."""
     evidence, case = recorded.evidence, recorded.case
     run, now_ns = evidence.run, recorded.now_ns
-    restarts = totals(evidence.events)
+    restarts, state = totals(evidence.events), run_state(run, evidence.events)
     late = _lateness(recorded.late)
     latest, late_left_out = _latest(late)
     summary = summary_facts(evidence, now_ns=now_ns)
@@ -97,6 +99,7 @@ def page_facts(recorded: Recorded) -> dict[str, Any]:
             "ranks_wanted": recorded.pace.ranks_wanted,
             "directory": run.directory,
         },
+        "state": {"words": state_words(state, now_ns), "tone": str(state.tone)},
         "verdict": why_json(recorded.diagnosis, run, earlier(recorded.diagnosis, case), restarts),
         "told_live": [
             msgspec.to_builtins(one)
@@ -196,4 +199,7 @@ def _events(events: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
         if text is None or not isinstance(event.get("t_ns"), int):
             continue
         name = str(event.get("event"))
+        if name == "cause":
+            # Its evidence stands in the verdict.
+            text = text.partition("\n")[0]
         yield {"t_ns": event["t_ns"], "event": name, "text": text.removeprefix(_OWN), "is_marked": name in _MARKED}

@@ -23,7 +23,6 @@ from paceline.views.units import (
 )
 
 Facts = Mapping[str, Any]
-_STATES = {"Completed": ("done", "good"), "Failed": ("failed", "bad"), "Stopped": ("stopped", "warn")}
 _SLOW = frozenset({"slow", "waiting", "quality"})
 _STALLED = frozenset({"stall", "waiting"})
 # The picture without the script: of more ranks than the first number only the worst.
@@ -50,6 +49,7 @@ _PARTS = (
     ("data", "data", "loading_seconds"),
     ("communication", "exposed communication", "exposed_communication_seconds"),
     ("checkpoint", "checkpoint", "checkpoint_seconds"),
+    ("stood", "stood still", "stood_seconds"),
     ("lost", "outside of steps", "lost_seconds"),
 )
 _MACHINE = (
@@ -65,12 +65,18 @@ _MACHINE = (
 
 def page_html(facts: Facts) -> str:
     """The whole page, in one file that loads nothing and says everything without its script. `facts`: paceline.page/1."""
-    identity, parts = facts["identity"], sections(facts)
+    parts = sections(facts)
     links = (element("a", brief, href=f"#{name}") for name, brief, _, _ in _SECTIONS)
     main = element("main", *(parts[name] for name, _, _, _ in _SECTIONS))
     nav = element("nav", *links, aria_label="Sections")
-    title = f"{identity['run_id']} {_state(facts)[0]}"
-    return document(title, parts["head"], nav, main, parts["foot"], model=for_the_script(facts))
+    return document(page_title(facts), parts["head"], nav, main, parts["foot"], model=for_the_script(facts))
+
+
+def page_title(facts: Facts) -> str:
+    """ "N01 hangs: r-7f3a91 train": what is the matter comes first, because a tab shows the beginning."""
+    identity, word = facts["identity"], facts["now"]["state"]
+    code = next((f"{finding['code']} " for finding in facts["verdict"]["findings"] if finding["code"] != NO_CODE), "")
+    return f"{code}{word}: {identity['run_id']} {identity['name']}".rstrip()
 
 
 def sections(facts: Facts) -> dict[str, Markup]:
@@ -273,7 +279,7 @@ def _lost_steps(summary: Facts) -> str:
 
 
 def _time(facts: Facts) -> Markup:
-    summary = facts["summary"]
+    summary = _with_time_stood(facts)
     known = [(name, word, summary[key]) for name, word, key in _PARTS if summary[key] is not None]
     if summary["in_steps_seconds"] is None:
         return element("p", "Not judged: no rank reported steps.")
@@ -287,11 +293,20 @@ def _time(facts: Facts) -> Markup:
         )
         for name, word, seconds in known
     )
-    missing = [word for _, word, key in _PARTS if summary[key] is None]
+    missing = [word for name, word, key in _PARTS if summary[key] is None and name != "stood"]
     parts = [bar("Where the time went", [(name, seconds) for name, _, seconds in known]), element("p", legend)]
     if missing:
         parts.append(element("p", f"Not judged: {', '.join(missing)}.", class_="dim"))
     return joined(parts)
+
+
+def _with_time_stood(facts: Facts) -> Facts:
+    """The summary with the time of the stall at the end of the run apart from what else is outside of steps."""
+    summary, mark = facts["summary"], _stall_mark(facts)
+    if facts["now"]["stands_still_since_ns"] is None or mark is None or summary["lost_seconds"] is None:
+        return {**summary, "stood_seconds": None}
+    stood = min((mark["until_ns"] - mark["t_ns"]) / 1e9, summary["lost_seconds"])
+    return {**summary, "stood_seconds": stood, "lost_seconds": summary["lost_seconds"] - stood}
 
 
 def _map(facts: Facts) -> Markup:
@@ -473,12 +488,9 @@ def _foot(facts: Facts) -> Markup:
 
 
 def _state(facts: Facts) -> tuple[str, str]:
-    verdict = facts["verdict"]
-    if verdict["status"] is None:
-        return "unknown", "warn"
-    if verdict["status"] == "Failed" and verdict["finished_ns"] is None:
-        return "dead", "bad"
-    return _STATES.get(verdict["status"], ("running", "good"))
+    """The words of the badge, and how bad it is."""
+    state = facts["state"]
+    return state["words"], state["tone"]
 
 
 def _marks(facts: Facts) -> list[float | None]:
