@@ -357,6 +357,14 @@ class RankRecord:
     """Number of steps when the newest checkpoint was written; 0: none was."""
     loaded_ns: int | None = None
     """Time of the newest checkpoint that the script loaded before its first step, Unix ns; 0: it loaded nothing; None: it is not known."""
+    loaded_file: str = ""
+    """Path of that checkpoint, or its end; empty: it loaded nothing, or the call did not say which file."""
+    optimizer_loaded: bool = False
+    """Whether an optimizer was given a state before the first step."""
+    parameters_asked: int = 0
+    """Parameters of the modules that were given a state before the first step."""
+    parameters_loaded: int = 0
+    """Those of them that the state had."""
     collective_count: int | None = None
     """Number of collectives so far."""
     batches_taken: int | None = None

@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.diagnosis.case import to_plain
-from paceline.diagnosis.restarts import EVENT, Restart, restart, totals
+from paceline.diagnosis.restarts import EVENT, NotUsed, Restart, restart, totals
 from paceline.facts import RankRecord
 
 HOUR_NS = 3600 * 10**9
@@ -11,7 +11,7 @@ STARTED_NS = 1000 * HOUR_NS
 NOTHING, OLD, OWN = 0, STARTED_NS - HOUR_NS, STARTED_NS + HOUR_NS
 
 
-def ranks(attempt, steps, *, saved=0, loaded=NOTHING, saves=None):
+def ranks(attempt, steps, *, saved=0, loaded=NOTHING, saves=None, **more):
     """Two ranks of which the first saves and loads."""
     seconds = 1.0 if (saves if saves is not None else saved) else 0.0
     first = RankRecord(
@@ -22,6 +22,7 @@ def ranks(attempt, steps, *, saved=0, loaded=NOTHING, saves=None):
         saved_steps=saved,
         checkpoint_seconds=seconds,
         loaded_ns=loaded,
+        **more,
     )
     return [
         first,
@@ -40,27 +41,32 @@ def ranks(attempt, steps, *, saved=0, loaded=NOTHING, saves=None):
 @pytest.mark.parametrize(
     ("before", "now", "expected"),
     [
-        ([(12, {})], {}, (False, False, 12)),
-        ([(12, {"saved": 10})], {}, (False, False, 12)),
-        ([(12, {"saved": 10})], {"loaded": OLD}, (False, True, 12)),
-        ([(12, {"saved": 10})], {"loaded": OWN}, (True, False, 2)),
-        ([(12, {"saves": True})], {"loaded": OWN}, (True, False, 12)),
-        ([(12, {})], {"loaded": OWN}, (True, False, None)),
-        ([(12, {})], {"loaded": None}, (None, False, None)),
-        ([(None, {})], {}, (False, False, None)),
-        ([(0, {})], {}, (False, False, 0)),
-        ([(12, {}), (7, {})], {}, (False, False, 7)),
-        ([(12, {"saved": 10}), (7, {"loaded": OWN})], {}, (False, False, 17)),
-        ([(12, {"saved": 10}), (7, {"loaded": OWN, "saved": 5})], {"loaded": OWN}, (True, False, 2)),
-        ([(12, {"saved": 10}), (3, {"loaded": OWN})], {"loaded": OWN}, (True, False, 3)),
-        ([(12, {}), (7, {"loaded": OWN})], {}, (False, False, None)),
+        ([(12, {})], {}, (False, "", 12)),
+        ([(12, {"saved": 10})], {}, (False, "", 12)),
+        ([(12, {"saved": 10})], {"loaded": OLD}, (False, NotUsed.OLDER, 12)),
+        ([(12, {"saved": 10})], {"loaded": OWN}, (True, "", 2)),
+        ([(12, {"saves": True})], {"loaded": OWN}, (False, NotUsed.WITHOUT_STEPS, 12)),
+        ([(12, {"saves": True})], {"loaded": OWN, "optimizer_loaded": True}, (True, "", 12)),
+        ([(12, {"saves": True}), (9, {"saved": 5})], {"loaded": OWN}, (True, "", 4)),
+        ([(12, {"saved": 10})], {"loaded": OWN, "parameters_asked": 4}, (False, NotUsed.NOTHING_TAKEN, 12)),
+        ([(12, {"saved": 10})], {"loaded": OWN, "parameters_asked": 4, "parameters_loaded": 1}, (True, "", 2)),
+        ([(12, {"saved": 10}), (7, {"loaded": OWN, "parameters_asked": 4})], {}, (False, "", 7)),
+        ([(12, {})], {"loaded": OWN}, (True, "", None)),
+        ([(12, {})], {"loaded": None}, (None, "", None)),
+        ([(None, {})], {}, (False, "", None)),
+        ([(0, {})], {}, (False, "", 0)),
+        ([(12, {}), (7, {})], {}, (False, "", 7)),
+        ([(12, {"saved": 10}), (7, {"loaded": OWN})], {}, (False, "", 17)),
+        ([(12, {"saved": 10}), (7, {"loaded": OWN, "saved": 5})], {"loaded": OWN}, (True, "", 2)),
+        ([(12, {"saved": 10}), (3, {"loaded": OWN})], {"loaded": OWN}, (True, "", 3)),
+        ([(12, {}), (7, {"loaded": OWN})], {}, (False, "", None)),
     ],
 )
 def test_what_is_lost_are_the_steps_since_what_was_loaded(before, now, expected):
     attempts = [ranks(number, steps, **more) for number, (steps, more) in enumerate(before)]
     found = restart(attempts, ranks(len(before), 1, **now), job_started_ns=STARTED_NS)
     assert found.attempt == len(before)
-    assert (found.loaded, found.loaded_older, found.lost_steps) == expected
+    assert (found.loaded, found.not_used, found.lost_steps) == expected
 
 
 def event(**fields):

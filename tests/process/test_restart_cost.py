@@ -48,7 +48,7 @@ def test_a_restart_from_nothing_is_told_with_the_steps_that_it_lost(paceline):
     finished = paceline.run("run", "--nproc-per-node", "3", "--max-restarts", "1", script)
     assert finished.code == 0, finished.err
     assert "warning[F14]: attempt 1 began again from the start of the script; 6 steps are made again" in finished.err
-    assert "restarts    1 restart, 6 steps lost, nothing loaded (F14)" in finished.err
+    assert "restarts    1 restart, 6 steps lost, began again (F14)" in finished.err
     assert totals(paceline.evidence().events).lost_steps == 6
     (run,) = facts(paceline, "ps")["runs"]
     for shown in (run, facts(paceline, "why"), facts(paceline, "top", "--once")):

@@ -34,6 +34,12 @@ def safetensors():
     from safetensors.torch import load_file
     load_file(FILE)
 
+def wrapped(): model.load_state_dict({f"module.{name}": value for name, value in torch.load(FILE).items()}, strict=False)
+def state(): model.load_state_dict(torch.load(FILE), strict=False)
+def moments():
+    one = {"step": torch.ones(()), "exp_avg": torch.zeros(2, 2), "exp_avg_sq": torch.zeros(2, 2)}
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": {0: one}})
+
 def step():
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
@@ -101,6 +107,25 @@ def test_what_is_loaded_before_the_first_step_is_noted_with_the_age_of_its_file(
         assert header.loaded_ns is not None and before_ns <= header.loaded_ns <= time.time_ns()
     else:
         assert header.loaded_ns == (loaded and loaded * 10**9)
+
+
+@pytest.mark.parametrize(
+    ("how", "asked", "taken", "has_optimizer"),
+    [
+        ("wrapped", 2, 0, False),
+        pytest.param("state", 2, 1, False, marks=pytest.mark.wide),
+        pytest.param("moments", 0, 0, True, marks=pytest.mark.wide),
+        pytest.param("pickled", 0, 0, False, marks=pytest.mark.wide),
+    ],
+)
+def test_how_much_of_what_is_loaded_was_taken(workplace, written, tmp_path, files, how, asked, taken, has_optimizer):
+    script = written(SCRIPT)
+    (left,) = workplace.run(sys.executable, script, how, files / "old.pt", files / "new.pt", tmp_path / "saved.pt")
+    assert left.code == 0, left.err
+    ((header, _),) = workplace.rings
+    assert (header.parameters_asked, header.parameters_loaded, header.optimizer_loaded) == (asked, taken, has_optimizer)
+    assert header.loaded_file == ("" if how in ("moments", "pickled") else str(files / "old.pt"))
+    assert not header.failure
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -15,6 +16,14 @@ RESUMED = "resumed"
 _CLOCK_NS = 300 * 10**9
 
 
+class NotUsed(StrEnum):
+    """Why a file that a script loads before its first step is no checkpoint that it goes on from."""
+
+    OLDER = "it was written before the job began"
+    WITHOUT_STEPS = "the job wrote it before its first step"
+    NOTHING_TAKEN = "the model took none of its parameters"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
     """The beginning of an attempt that follows another attempt."""
@@ -22,9 +31,11 @@ class Restart:
     attempt: int
     """Number of the attempt that began, counted from 0."""
     loaded: bool | None
-    """Whether the script loaded a checkpoint of this job before its first step; None: it is not known."""
-    loaded_older: bool = False
-    """Whether it loaded a checkpoint that was written before the job began."""
+    """Whether the script went on from a checkpoint of this job before its first step; None: it is not known."""
+    file: str = ""
+    """What it loaded; empty: nothing, or it is not known."""
+    not_used: str = ""
+    """Why it did not go on from what it loaded: one of the members of NotUsed; empty: it did, or it loaded nothing."""
     lost_steps: int | None = None
     """Steps that had been made and are made again; None: it is not known."""
 
@@ -81,10 +92,18 @@ def restart(before: Sequence[Sequence[RankRecord]], now: Sequence[RankRecord], *
     reached: int | None = 0
     for place, ranks in enumerate(before):
         after = before[place + 1] if place + 1 < len(before) else now
-        lost, reached = _lost(reached, before[: place + 1], ranks, _loaded(after, job_started_ns))
-    loaded = _loaded(now, job_started_ns)
-    older = loaded is False and any(record.loaded_ns for record in now)
-    return Restart(attempt=max(record.attempt for record in now), loaded=loaded, loaded_older=older, lost_steps=lost)
+        lost, reached = _lost(
+            reached, before[: place + 1], ranks, _loaded(after, before[: place + 1], job_started_ns)[0]
+        )
+    loaded, not_used = _loaded(now, before, job_started_ns)
+    file = next((record.loaded_file for record in now if record.loaded_file), "")
+    return Restart(
+        attempt=max(record.attempt for record in now),
+        loaded=loaded,
+        file=file,
+        not_used=not_used or "",
+        lost_steps=lost,
+    )
 
 
 def totals(events: Iterable[Mapping[str, Any]]) -> RestartTotals:
@@ -116,11 +135,31 @@ def totals(events: Iterable[Mapping[str, Any]]) -> RestartTotals:
     )
 
 
-def _loaded(ranks: Sequence[RankRecord], job_started_ns: int) -> bool | None:
+def _loaded(
+    ranks: Sequence[RankRecord], before: Sequence[Sequence[RankRecord]], job_started_ns: int
+) -> tuple[bool | None, NotUsed | None]:
+    """Whether these ranks went on from a checkpoint that the attempts `before` wrote; and if they loaded one and did not, why not.
+
+    That a file was read says little: weights that the job starts from are read at each start, and strict=False takes what fits.
+    """
     times = [record.loaded_ns for record in ranks]
+    asked = sum(record.parameters_asked for record in ranks)
+    if asked and not any(record.parameters_loaded for record in ranks):
+        return False, NotUsed.NOTHING_TAKEN
     if any(time_ns is not None and time_ns >= job_started_ns - _CLOCK_NS and time_ns > 0 for time_ns in times):
-        return True
-    return None if None in times else False
+        has_optimizer = any(record.optimizer_loaded for record in ranks)
+        if not has_optimizer and _saved_only_before_steps(before):
+            return False, NotUsed.WITHOUT_STEPS
+        return True, None
+    if None in times:
+        return None, None
+    return False, NotUsed.OLDER if any(times) else None
+
+
+def _saved_only_before_steps(before: Sequence[Sequence[RankRecord]]) -> bool:
+    """Whether every save of the attempts that is seen was over before their first step."""
+    records = [record for ranks in before for record in ranks]
+    return any(map(_saved, records)) and not any(record.saved_steps or record.saved_steps is None for record in records)
 
 
 def _lost(

@@ -3,7 +3,7 @@
 The memory has no name, and its size is sealed: if the job's own cleaner cut it off, the next write would end the rank with SIGBUS. It is
 handed to the agent over a socket. Without an agent that listens, or where the kernel has no such memory, it is a file.
 
-    bytes 0 to 4095    header: up to 128 cells of 8 bytes (see `Cell`), four texts (`TEXTS`), the table of exchanges (exchanges.py)
+    bytes 0 to 4095    header: up to 128 cells of 8 bytes (see `Cell`), texts (`TEXTS`), the table of exchanges (exchanges.py)
     bytes 4096 to end  records of 64 bytes, record i in slot i % capacity
 
 One process writes and never waits: a record overwrites the oldest one, and `RingReader.drain` counts the records that it missed.
@@ -34,7 +34,13 @@ FIRST_RECORD_CELL = HEADER_BYTES // 8
 CAPACITY = 8192
 UNKNOWN = 2**64 - 1
 RECORD = struct.Struct("<HHI7Q")
-TEXTS = {"failure": (1024, 512), "host": (1536, 256), "run_id": (1792, 64), "rendezvous": (2048, 1024)}
+TEXTS = {
+    "failure": (1024, 512),
+    "host": (1536, 256),
+    "run_id": (1792, 64),
+    "loaded_file": (1856, 192),
+    "rendezvous": (2048, 1024),
+}
 
 
 class Cell(IntEnum):
@@ -90,6 +96,11 @@ class Cell(IntEnum):
     SAVED_STEPS = 62  # finished steps when the newest checkpoint was written
     ENVIRONMENT_CHANGED = 63  # 1: the script changed its environment before it imported torch
     BATCH_SIZE = 64  # samples in a batch of the loader of the first steps; 0: not known
+    # Before the first step: 1: an optimizer was given a state that is not empty; parameters of modules that were given a state, and those
+    # of them that the state had.
+    OPTIMIZER_LOADED = 65
+    PARAMETERS_ASKED = 66
+    PARAMETERS_LOADED = 67
 
 
 class Loaded(IntEnum):
@@ -271,6 +282,14 @@ class RingHeader:
     """How the program ended: see Cell.LEFT_BY."""
     loaded_ns: int | None = None
     """Time of the newest checkpoint that the script loaded before its first step, Unix ns; 0: it loaded nothing."""
+    loaded_file: str = ""
+    """Path of that checkpoint, or its end."""
+    optimizer_loaded: bool = False
+    """Before the first step an optimizer was given a state that is not empty."""
+    parameters_asked: int = 0
+    """Parameters of the modules that were given a state before the first step."""
+    parameters_loaded: int = 0
+    """Those of them that the state had."""
     saved_steps: int = 0
     """Finished steps when the newest checkpoint was written."""
     environment_changed: bool = False
@@ -527,6 +546,9 @@ def parse_header(page: bytes) -> RingHeader:
         loader_batches=cells[Cell.LOADER_BATCHES] or None,
         batch_size=cells[Cell.BATCH_SIZE] or None,
         loaded_ns=_loaded_ns(cells[Cell.LOADED]),
+        optimizer_loaded=bool(cells[Cell.OPTIMIZER_LOADED]),
+        parameters_asked=cells[Cell.PARAMETERS_ASKED],
+        parameters_loaded=cells[Cell.PARAMETERS_LOADED],
         saved_steps=cells[Cell.SAVED_STEPS],
         environment_changed=bool(cells[Cell.ENVIRONMENT_CHANGED]),
         exchanges=parse_table(page),

@@ -95,6 +95,10 @@ def from_header(
         checkpoint_outside_seconds=None if Instrument.CHECKPOINT in blind else header.checkpoint_outside_ns / _NS,
         saved_steps=None if Instrument.CHECKPOINT in blind else header.saved_steps,
         loaded_ns=None if Instrument.CHECKPOINT in blind else header.loaded_ns,
+        loaded_file=header.loaded_file,
+        optimizer_loaded=header.optimizer_loaded,
+        parameters_asked=header.parameters_asked,
+        parameters_loaded=header.parameters_loaded,
         collective_count=None if Instrument.COLLECTIVES in blind else header.collective_count,
         loader_batches=header.loader_batches,
         batch_size=header.batch_size,
@@ -116,7 +120,11 @@ def from_progress(plain: Any, host: str) -> RankRecord | None:
         return None
     names = {field.name for field in dataclasses.fields(RankRecord)} - {"host", "steps", "step_lengths", "exit"}
     values = {name: value for name, value in plain.items() if name in names}
-    if not all(value is None or isinstance(value, (int, float)) for value in values.values()):
+    texts = {"loaded_file"}
+    if not all(
+        isinstance(value, str) if name in texts else value is None or isinstance(value, (int, float))
+        for name, value in values.items()
+    ):
         return None
     if not all(isinstance(values.get(name), int) for name in ("rank", "attempt")):
         return None

@@ -80,6 +80,13 @@ class Script:
             return self.variables.get(node.id)
         return _read_variable(node, self.dotted) if node is not None else None
 
+    def only_value(self, name: ast.Name) -> ast.expr | None:
+        """What a name is bound to, where it is bound once, and by a plain assignment."""
+        bound: list[ast.AST] = [part for part in self.every(ast.arg) if part.arg == name.id]
+        bound += [part for part in self.every(ast.Name) if part.id == name.id and not isinstance(part.ctx, ast.Load)]
+        above = self.parents.get(bound[0]) if len(bound) == 1 else None
+        return above.value if isinstance(above, ast.Assign) and bound[0] in above.targets else None
+
     def place(self, node: ast.AST) -> str:
         """`train.py:12`."""
         return f"{self.path}:{getattr(node, 'lineno', 0)}"

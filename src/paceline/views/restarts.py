@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from paceline.diagnosis.restarts import Restart, RestartTotals, Resumption
+from paceline.diagnosis.restarts import NotUsed, Restart, RestartTotals, Resumption
 from paceline.findings import Finding, Severity
 from paceline.spelling import plural
 from paceline.views.units import counted, duration
@@ -12,13 +12,22 @@ def restart_finding(found: Restart) -> Finding | None:
     """The notice about an attempt that began again; None if nothing was lost by that, or nobody can say."""
     if not found.began_anew:
         return None
+    if found.not_used == NotUsed.NOTHING_TAKEN:
+        return Finding(
+            code="F17",
+            severity=Severity.WARNING,
+            what=f"attempt {found.attempt} loaded {_file(found)}, and its model is as new",
+            saw=f"{found.not_used}{_steps_before(found)}",
+            next="edit the script: load_state_dict without strict=False names the parameters that do not fit",
+            more="paceline explain F17",
+        )
     lost = "" if found.lost_steps is None else f"; {_lost(found.lost_steps)}"
-    older = "it loaded only files that are older than the job" if found.loaded_older else "it loaded nothing"
+    loaded = f"{_file(found)}: {found.not_used}" if found.not_used else "nothing"
     return Finding(
         code="F14",
         severity=Severity.WARNING,
         what=f"attempt {found.attempt} began again from the start of the script{lost}",
-        saw=f"before its first step {older}",
+        saw=f"before its first step it loaded {loaded}",
         next="edit the script: load a checkpoint before the first step, and save one every some hundred steps",
         more="paceline explain F14",
     )
@@ -28,10 +37,27 @@ def restart_line(found: Restart) -> str:
     """One restart in one line."""
     if found.loaded is None:
         return f"attempt {found.attempt}: whether the script went on from a checkpoint is not known"
+    if found.not_used == NotUsed.NOTHING_TAKEN and found.began_anew:
+        return f"attempt {found.attempt} loaded {_file(found)}: {found.not_used} (F17){_steps_before(found)}"
     lost = "how many steps it makes again is not known" if found.lost_steps is None else _lost(found.lost_steps)
-    began = "went on from a checkpoint" if found.loaded else "began again from the start of the script"
-    began += " (F14)" * found.began_anew
-    return f"attempt {found.attempt} {began}; {lost}"
+    if found.loaded:
+        return f"attempt {found.attempt} went on from a checkpoint{f', {found.file}' if found.file else ''}; {lost}"
+    beside = f" beside {_file(found)}, which holds no step of it" if found.not_used else ""
+    return (
+        f"attempt {found.attempt} began again from the start of the script{beside}{' (F14)' * found.began_anew}; {lost}"
+    )
+
+
+def _file(found: Restart) -> str:
+    return found.file or "a file"
+
+
+def _steps_before(found: Restart) -> str:
+    return (
+        ""
+        if found.lost_steps is None
+        else f"; what {counted(found.lost_steps, 'step')} before had learned is not in it"
+    )
 
 
 def resumed_line(found: Resumption) -> str:
@@ -62,9 +88,7 @@ def restarts_text(found: RestartTotals) -> str:
     only_resumed = len(found.resumed) == found.count
     again = "" if found.lost_steps is None or only_resumed else f", {counted(found.lost_steps, 'step')} lost"
     anew = any(one.began_anew for one in found.found)
-    return f"{found.count} {plural(found.count, 'restart')}{resumed}{again}" + (
-        ", nothing loaded (F14)" if anew else ""
-    )
+    return f"{found.count} {plural(found.count, 'restart')}{resumed}{again}" + ", began again (F14)" * anew
 
 
 def restarts_facts(found: RestartTotals | None) -> dict[str, Any]:

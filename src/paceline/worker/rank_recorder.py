@@ -21,7 +21,6 @@ from ..recording.ring import (
     Basis,
     Cell,
     Instrument,
-    Loaded,
     RankPhase,
     RecordKind,
     RingWriter,
@@ -89,8 +88,6 @@ class RankRecorder:
         "failures",
         "has_several_optimizers",
         "held_ns",
-        "is_loading",
-        "loaded",
         "loader",
         "loader_lengths",
         "marked",
@@ -120,9 +117,6 @@ class RankRecorder:
         self.registry = Registry(self.drop)
         self.basis = Basis(0)
         self.calls = CallLog()
-        # The value of Cell.LOADED. A forked child has what its parent loaded.
-        self.loaded = int(Loaded.UNSEEN)
-        self.is_loading = False
         # The script set or deleted a variable before it imported torch.
         self.environment_changed = False
         self.forget()
@@ -201,7 +195,6 @@ class RankRecorder:
         cells[Cell.ATTEMPT] = attempt
         cells[Cell.LEFT_BY] = 1
         cells[Cell.START_NS] = cells[Cell.PHASE_SINCE_NS] = time_ns()
-        cells[Cell.LOADED] = self.loaded
         cells[Cell.ENVIRONMENT_CHANGED] = int(self.environment_changed)
         ring.text("host", os.environ.get("PACELINE_HOST", ""))
         ring.text("run_id", os.environ.get("PACELINE_RUN_ID", ""))
@@ -456,13 +449,6 @@ class RankRecorder:
                 self.ring.cells[Cell.SAVED_STEPS] = self.step_count
         except Exception as error:
             self.drop("checkpoint", error)
-
-    def loads(self, value: int) -> None:
-        """The script loads something, before its first step or later. `value`: as Cell.LOADED has it; of several the largest counts."""
-        if not self.step_count:
-            self.loaded = max(self.loaded, value)
-            if self.ring is not None:
-                self.ring.cells[Cell.LOADED] = self.loaded
 
     # -- steps
 

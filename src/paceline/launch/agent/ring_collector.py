@@ -311,10 +311,15 @@ def _listening(path: Path) -> socket.socket | None:
     return inbox
 
 
+_OF_A_LOAD = ("loaded_file", "optimizer_loaded", "parameters_asked", "parameters_loaded")
+
+
 def _has_spoken(header: RingHeader) -> bool:
     return bool(header.phase or header.step_count)
 
 
 def _plain(header: RingHeader, host: str) -> dict[str, Any]:
     record = dataclasses.asdict(from_header(header, host))
-    return {name: value for name, value in record.items() if name not in ("steps", "step_lengths", "exit")}
+    # These are sent each second, and most jobs have none of them.
+    left_out = {"steps", "step_lengths", "exit", *(name for name in _OF_A_LOAD if not record[name])}
+    return {name: value for name, value in record.items() if name not in left_out}

@@ -72,21 +72,13 @@ def _is_fixed(script: Script, path: ast.expr, depth: int = 3) -> bool:
     if isinstance(path, ast.JoinedStr):
         return not any(isinstance(part, ast.Call) for part in ast.walk(path))
     if isinstance(path, ast.Name):
-        value = _only_value(script, path)
+        value = script.only_value(path)
         return value is not None and _is_fixed(script, value, depth - 1)
     if isinstance(path, ast.BinOp) and isinstance(path.op, ast.Div | ast.Add):
         return all(_is_fixed(script, side, depth) for side in (path.left, path.right))
     if isinstance(path, ast.Call) and script.dotted(path.func) & _JOIN:
         return not path.keywords and all(_is_fixed(script, part, depth) for part in path.args)
     return _is_argument(script, path)
-
-
-def _only_value(script: Script, name: ast.Name) -> ast.expr | None:
-    """What a name is bound to, where it is bound once, and by a plain assignment."""
-    bound: list[ast.AST] = [part for part in script.every(ast.arg) if part.arg == name.id]
-    bound += [part for part in script.every(ast.Name) if part.id == name.id and not isinstance(part.ctx, ast.Load)]
-    above = script.parents.get(bound[0]) if len(bound) == 1 else None
-    return above.value if isinstance(above, ast.Assign) and bound[0] in above.targets else None
 
 
 def _is_argument(script: Script, path: ast.expr) -> bool:
@@ -97,7 +89,7 @@ def _is_argument(script: Script, path: ast.expr) -> bool:
         return bool(path.args) and isinstance(path.args[0], ast.Constant) and path.args[0].value in _DIRECTORIES
     if not isinstance(path, ast.Attribute) or not isinstance(path.value, ast.Name):
         return False
-    value = _only_value(script, path.value)
+    value = script.only_value(path.value)
     return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "parse_args"
 
 

@@ -1,4 +1,4 @@
-"""Times the saves of checkpoints, and notes whether the script loads one before its first step.
+"""Times the saves of checkpoints, and notes what the script loads before its first step: which file, and how much of it was taken.
 
 Both are about `torch.save` and `torch.load`, `torch.distributed.checkpoint`, safetensors, `tf.train.Checkpoint` and Keras.
 """
@@ -7,10 +7,10 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...recording.ring import Loaded, RankPhase
+from ...recording.ring import TEXTS, Cell, Loaded, RankPhase
 from ..instrument import Patch, RankInstrument
 from ..no_compile import left_alone_by_compile
 from ..rank_recorder import RankRecorder
@@ -35,19 +35,25 @@ _LOADS = {
 # TensorFlow's checkpoints all go through one class, with this method for each.
 _TRACKABLE = ("tensorflow.python.checkpoint.checkpoint", "TrackableSaver")
 _MOST_FILES = 256
+_MOST_PATH = TEXTS["loaded_file"][1] - 1
 
 
 class CheckpointObserver(RankInstrument):
     """Replaces the functions that save and load by observed ones."""
 
-    def begin(self) -> None:
-        self.rank.loads(Loaded.NOTHING)
+    def __init__(self, rank: RankRecorder) -> None:
+        super().__init__(rank)
+        # A forked child has what its parent loaded.
+        self._loaded, self._file = int(Loaded.NOTHING), ""
+        self._counts = {Cell.OPTIMIZER_LOADED: 0, Cell.PARAMETERS_ASKED: 0, Cell.PARAMETERS_LOADED: 0}
+        self._is_loading = False
 
     def ring_opened(self) -> None:
         # What a child of multiprocessing was given may be a checkpoint that its parent loaded.
         processes = sys.modules.get("multiprocessing.process")
         if processes is not None and processes.parent_process() is not None:
-            self.rank.loads(Loaded.UNKNOWN)
+            self._loaded = max(self._loaded, Loaded.UNKNOWN)
+        self._publish()
 
     def patches(self) -> dict[str, Patch]:
         files = dict.fromkeys((*_SAVES, *_LOADS), self._files)
@@ -60,22 +66,95 @@ class CheckpointObserver(RankInstrument):
                 setattr(module, name, _timed(getattr(module, name), self.rank))
         for name in _LOADS.get(module.__name__, ()):
             if hasattr(module, name):
-                setattr(module, name, _noted(getattr(module, name), self.rank, _time_of_newest))
+                setattr(module, name, self._noted(getattr(module, name), self._read))
 
     def _trackable(self, module: Any) -> None:
         owner = getattr(module, _TRACKABLE[1])
         owner.save = _timed(owner.save, self.rank)
-        owner.restore = _noted(owner.restore, self.rank, _time_of_prefix)
+        owner.restore = self._noted(owner.restore, self._restored)
 
     def _optimizer(self, module: Any) -> None:
-        # A checkpoint that none of these functions read, such as a pickle.
         owner = module.Optimizer
-        owner.load_state_dict = _noted(owner.load_state_dict, self.rank, lambda args: time.time_ns())
+        owner.load_state_dict = self._noted(owner.load_state_dict, self._optimizer_took)
 
     def _module(self, module: Any) -> None:
-        # A module also takes the state of another module, so this alone says nothing.
         owner = module.Module
-        owner.load_state_dict = _noted(owner.load_state_dict, self.rank, lambda args: Loaded.UNKNOWN)
+        owner.load_state_dict = self._noted(owner.load_state_dict, self._module_took)
+
+    def _noted(self, load: Callable[..., Any], note: Callable[[Sequence[Any], Any], None]) -> Callable[..., Any]:
+        """`load`, after whose first calls `note` is called with its arguments and its result."""
+
+        @functools.wraps(load)
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            if self.rank.step_count or self._is_loading:
+                return load(*args, **kwargs)
+            # One such function may call another, which then does not know the file.
+            self._is_loading = True
+            try:
+                result = load(*args, **kwargs)
+            finally:
+                self._is_loading = False
+            try:
+                note((*args, *kwargs.values()), result)
+                self._publish()
+            except Exception as error:
+                self.rank.drop("checkpoint", error)
+            return result
+
+        return left_alone_by_compile(noted)
+
+    def _publish(self) -> None:
+        ring = self.rank.ring
+        if ring is not None:
+            ring.cells[Cell.LOADED] = self._loaded
+            for cell, count in self._counts.items():
+                ring.cells[cell] = count
+            ring.text("loaded_file", self._file)
+
+    def _read(self, arguments: Sequence[Any], result: Any) -> None:
+        self._newest([one for one in arguments if isinstance(one, str | os.PathLike) and os.path.exists(one)])
+
+    def _restored(self, arguments: Sequence[Any], result: Any) -> None:
+        """TensorFlow names a checkpoint by what its files begin with."""
+        prefixes = [str(one) for one in arguments if isinstance(one, str | os.PathLike)]
+        self._newest([path for prefix in prefixes if os.path.exists(path := f"{prefix}.index")])
+
+    def _newest(self, paths: Sequence[Any]) -> None:
+        """These files were read; an empty list: the arguments do not say which."""
+        times = {os.fspath(path): max(os.stat(file).st_mtime_ns for file in _files_of(path)) for path in paths}
+        newest = max(times, key=lambda path: times[path], default="")
+        self._took(times.get(newest) or time.time_ns(), str(newest))
+
+    def _took(self, value: int, file: str = "") -> None:
+        """Of several the largest counts. `value`: as Cell.LOADED has it."""
+        if value > self._loaded:
+            self._loaded, self._file = value, os.path.abspath(file)[-_MOST_PATH:] if file else self._file
+
+    def _optimizer_took(self, arguments: Sequence[Any], result: Any) -> None:
+        # Where none of these functions read a file, it was a pickle or another format.
+        self._took(time.time_ns())
+        if any(isinstance(one, Mapping) and one.get("state") for one in arguments):
+            self._counts[Cell.OPTIMIZER_LOADED] = 1
+
+    def _module_took(self, arguments: Sequence[Any], result: Any) -> None:
+        # A module also takes the state of another module, so this alone says nothing of a file.
+        self._took(Loaded.UNKNOWN)
+        module, state = arguments[0], arguments[1]
+        names = [name for name, _ in module.named_parameters()]
+        missing = set(getattr(result, "missing_keys", ())).intersection(names)
+        self._counts[Cell.PARAMETERS_ASKED] += len(names)
+        self._counts[Cell.PARAMETERS_LOADED] += len(names) - len(missing)
+        if names and len(missing) == len(names) and len(state) and os.environ.get("RANK", "0") == "0":
+            self.rank.notice("checkpoint", _took_none(names, [str(name) for name in state], self._file))
+
+
+def _took_none(names: Sequence[str], found: Sequence[str], file: str) -> str:
+    """What is wrong with a state of which a module took nothing. `found`: the state's names."""
+    where = f" of {file}" if file else ""
+    return (
+        f"load_state_dict took none of the model's {len(names)} parameters: the state{where} has {found[0]}, the model {names[0]}, and "
+        "strict=False passes over names that differ; it trains from the start (F17)"
+    )
 
 
 def _timed(save: Callable[..., Any], rank: RankRecorder) -> Callable[..., Any]:
@@ -90,39 +169,6 @@ def _timed(save: Callable[..., Any], rank: RankRecorder) -> Callable[..., Any]:
             rank.saved(rank.end(start_ns, "checkpoint"))
 
     return left_alone_by_compile(timed)
-
-
-def _noted(load: Callable[..., Any], rank: RankRecorder, value: Callable[[Iterable[Any]], int]) -> Callable[..., Any]:
-    @functools.wraps(load)
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        if rank.step_count or rank.is_loading:
-            return load(*args, **kwargs)
-        # One such function may call another, which then does not know the file.
-        rank.is_loading = True
-        try:
-            loaded = load(*args, **kwargs)
-        finally:
-            rank.is_loading = False
-        try:
-            rank.loads(value((*args, *kwargs.values())))
-        except Exception as error:
-            rank.drop("checkpoint", error)
-        return loaded
-
-    return left_alone_by_compile(noted)
-
-
-def _time_of_newest(arguments: Iterable[Any]) -> int:
-    """When the files that are loaded were last written, Unix ns; now if the arguments do not say which files these are."""
-    paths = [argument for argument in arguments if isinstance(argument, str | os.PathLike) and os.path.exists(argument)]
-    times = [os.stat(file).st_mtime_ns for path in paths for file in _files_of(path)]
-    return max(times, default=time.time_ns())
-
-
-def _time_of_prefix(arguments: Iterable[Any]) -> int:
-    """The same for TensorFlow, which names a checkpoint by what its files begin with."""
-    prefixes = [str(argument) for argument in arguments if isinstance(argument, str | os.PathLike)]
-    return _time_of_newest([f"{prefix}.index" for prefix in prefixes])
 
 
 def _files_of(path: Any) -> list[Any]:
