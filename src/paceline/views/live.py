@@ -100,6 +100,10 @@ def _lost(event: Mapping[str, Any], color: bool) -> str:
     return f"paceline  host {event.get('host')} is lost: {event.get('reason')}"
 
 
+def _leaves(event: Mapping[str, Any], color: bool) -> str:
+    return f"paceline  host {event.get('host')} leaves ({event.get('reason')}): all ranks stop, and the others go on without it"
+
+
 def _restart(event: Mapping[str, Any], color: bool) -> str:
     left, step = event.get("restarts_left"), event.get("resume_step")
     if step is not None:
@@ -211,6 +215,7 @@ _WRITERS = {
     "waiting": _waiting,
     "token_needed": _token_needed,
     "joined": _joined,
+    "host_leaves": _leaves,
     "host_lost": _lost,
     "restart": _restart,
     ATTEMPT_BEGAN: _began,

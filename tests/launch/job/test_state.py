@@ -8,9 +8,11 @@ import pytest
 from paceline.facts import Job, Program, ProgramKind, RankExit, SecondaryStatus, Status
 from paceline.launch.job.outcome import Stop, StopKind
 from paceline.launch.job.state import (
+    Dismiss,
     Finish,
     HostFinished,
     HostJoined,
+    HostLeaves,
     HostLeft,
     Hung,
     JobPhase,
@@ -287,6 +289,58 @@ def test_a_host_speaks_for_its_own_ranks_only():
 HOSTS = ("h0", "h1", "h2", "h3", "h4")
 
 
+ELASTIC = {"min_hosts": 1, "max_hosts": 2, "max_restarts": 0}
+
+
+def test_a_host_that_leaves_an_elastic_job_costs_the_others_no_restart():
+    state, actions = play(running(2, **ELASTIC), HostLeaves(5.0, "h1", CTRL_C))
+    assert state.phase is JobPhase.STOPPING
+    assert actions == (StopRanks("SIGINT", state.job.stop_grace_seconds, CTRL_C.reason),)
+    state, actions = play(state, exited("h0", 0, -2), exited("h1", 2, -2), HostFinished(8.0, "h0", 0))
+    assert not actions
+    state, (said, dismissed, form) = play(state, HostFinished(9.0, "h1", 0))
+    assert (said.reason, said.restarts_left) == ("host h1 left: Ctrl-C at the agent", 0)
+    assert (dismissed.host, dismissed.outcome.exit_code, dismissed.outcome.status) == ("h1", 130, Status.STOPPED)
+    assert [placement.host for placement in form.placements] == ["h0"]
+    # It may come back, and has a place in the next attempt.
+    state, actions = play(state, HostLeft(9.1, "h1", "ended"), HostJoined(12.0, seat("h1")))
+    assert not actions and state.phase is JobPhase.RUNNING and len(state.seats) == 2
+
+
+def test_a_host_that_waits_may_leave_an_elastic_job_at_once():
+    state = play(running(2, **ELASTIC), HostJoined(3.0, seat("h2")))[0]
+    state, actions = play(state, HostLeaves(4.0, "h2", CTRL_C))
+    assert [action.host for action in actions] == ["h2"] and isinstance(actions[0], Dismiss)
+    assert state.phase is JobPhase.RUNNING
+
+
+def test_where_too_few_hosts_are_left_the_job_waits_for_one_to_come_back():
+    terms = {"min_hosts": 2, "max_hosts": 3}
+    state = play(running(3, **terms), HostLeaves(5.0, "h1", CTRL_C), HostLeaves(5.1, "h2", CTRL_C))[0]
+    state, actions = play(state, *(HostFinished(9.0, f"h{number}", 0) for number in range(3)))
+    assert [type(action) for action in actions] == [ReportRestart, Dismiss, Dismiss]
+    state, actions = play(state, HostJoined(20.0, seat("h9")))
+    assert isinstance(actions[0], StartAttempt) and state.phase is JobPhase.RUNNING
+
+
+def test_a_second_signal_at_a_host_that_leaves_kills_its_attempt_and_not_the_job():
+    state, actions = play(
+        running(2, **ELASTIC), HostLeaves(5.0, "h1", CTRL_C), HostLeaves(6.0, "h1", CTRL_C, now=True)
+    )
+    assert actions == (KillRanks(CTRL_C.reason),) and state.stop is None
+
+
+def test_a_job_of_fixed_size_ends_with_a_signal_at_any_of_its_hosts():
+    state, actions = play(running(2), HostLeaves(5.0, "h1", CTRL_C))
+    assert state.stop == CTRL_C and isinstance(actions[0], StopRanks)
+
+
+def test_a_stop_of_the_job_wins_over_a_host_that_leaves():
+    state = play(running(2, **ELASTIC), HostLeaves(5.0, "h1", CTRL_C), StopRequested(6.0, CTRL_C))[0]
+    _, actions = play(state, HostFinished(9.0, "h0", 0), HostFinished(9.0, "h1", 0))
+    assert isinstance(actions[0], Finish) and actions[0].outcome.exit_code == 130
+
+
 def any_event(chance: random.Random, at: float, attempt: int):
     host = chance.choice(HOSTS)
     attempt = chance.choice([attempt, attempt, attempt, attempt - 1, attempt + 1])
@@ -300,6 +354,7 @@ def any_event(chance: random.Random, at: float, attempt: int):
             HostFinished(at, host, attempt),
             HostFinished(at, host, attempt),
             StopRequested(at, CTRL_C, now=chance.random() < 0.5) if chance.random() < 0.1 else Tick(at),
+            HostLeaves(at, host, CTRL_C, now=chance.random() < 0.5) if chance.random() < 0.3 else Tick(at),
             Tick(at),
         ]
     )

@@ -226,6 +226,8 @@ class Coordinator:
     _hash_seed: int | None = None
     _disk: DiskThread = field(default_factory=DiskThread)
     _not_kept: set[str] = field(default_factory=set)
+    # Hosts that have left the job and were told so; their connections end soon.
+    _dismissed: set[str] = field(default_factory=set)
     _peer_files: PeerFiles = field(init=False)
     _lateness: LatenessFile = field(init=False)
     _notices: Notices = field(default_factory=Notices)
@@ -379,6 +381,10 @@ class Coordinator:
                     self.record("token_needed", file=str(self.token_file), address=self.address)
             case job_state.ReportRestart():
                 self._report_restart(action)
+            case job_state.Dismiss():
+                self._dismissed.add(action.host)
+                if (link := self.peers.get(action.host)) is not None:
+                    link.send(_finish_message(action.outcome))
             case job_state.Finish():
                 assert self._finished is not None
                 if not self._finished.done():
@@ -543,7 +549,12 @@ class Coordinator:
         }
 
     def _take_stop_request(self, host: str, message: StopRequest) -> None:
-        self.ask_stop(Stop(StopKind.SIGNAL, message.signal, f"{message.reason} on {host}"), now=message.now)
+        stop = Stop(StopKind.SIGNAL, message.signal, f"{message.reason} on {host}")
+        if self.job.min_hosts == self.job.max_hosts or self.state.phase is job_state.JobPhase.ENDED:
+            self.ask_stop(stop, now=message.now)
+        else:
+            self.record("host_leaves", host=host, reason=message.reason, now=message.now)
+            self.feed(job_state.HostLeaves(_now(), host, stop, message.now))
 
     # --------------------------------------------------------------------------------------------------------- peers
 
@@ -622,7 +633,9 @@ class Coordinator:
         self._placed.pop(name, None)
         self.progress.pop(name, None)
         if self._outcome is None:
-            self.record("host_lost", host=name, reason=reason)
+            if name not in self._dismissed:
+                self.record("host_lost", host=name, reason=reason)
+            self._dismissed.discard(name)
             self.feed(job_state.HostLeft(_now(), name, reason))
 
     # ------------------------------------------------------------------------------------------------------ the clock
@@ -655,15 +668,7 @@ class Coordinator:
         if self.state.started_at is not None:
             outcome = await self.data.end(outcome)
         self._outcome = outcome
-        self._broadcast(
-            FinishMessage(
-                exit_code=outcome.exit_code,
-                status=outcome.status,
-                secondary_status=outcome.secondary_status,
-                reason=outcome.reason[:LONGEST],
-                failure=outcome.failure_text()[:LONGEST],
-            )
-        )
+        self._broadcast(_finish_message(outcome))
         await self.local.finish(outcome.exit_code, outcome.failure_text())
         await self._wait_for_farewells()
         outcome = replace(outcome, exits=self.resumes.as_judged(outcome.exits))
@@ -686,6 +691,16 @@ class Coordinator:
         deadline = _now() + FAREWELL_SECONDS
         while self.peers and _now() < deadline:
             await asyncio.sleep(0.02)
+
+
+def _finish_message(outcome: Outcome) -> FinishMessage:
+    return FinishMessage(
+        exit_code=outcome.exit_code,
+        status=outcome.status,
+        secondary_status=outcome.secondary_status,
+        reason=outcome.reason[:LONGEST],
+        failure=outcome.failure_text()[:LONGEST],
+    )
 
 
 def _now() -> float:

@@ -171,6 +171,20 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class HostLeaves:
+    """The agent of a host, not the first, was asked to end."""
+
+    at: float
+    """Monotonic seconds."""
+    host: str
+    """Name of the host."""
+    stop: Stop
+    """Who asks, and why."""
+    now: bool = False
+    """The ranks are killed without a grace."""
+
+
+@dataclass(frozen=True, slots=True)
 class Hung:
     """A hang is confirmed, and the job must not continue with it."""
 
@@ -194,7 +208,7 @@ class Tick:
     """Monotonic seconds."""
 
 
-Event = HostJoined | HostLeft | RankExited | HostFinished | HostReady | StopRequested | Hung | Tick
+Event = HostJoined | HostLeft | RankExited | HostFinished | HostReady | StopRequested | HostLeaves | Hung | Tick
 
 # --------------------------------------------------------------------------------------------------------------- actions
 
@@ -288,6 +302,16 @@ class ReportRestart:
 
 
 @dataclass(frozen=True, slots=True)
+class Dismiss:
+    """The host's part of the job is over; the job goes on without it."""
+
+    host: str
+    """Name of the host."""
+    outcome: Outcome
+    """How its part ended."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """The job is over."""
 
@@ -295,7 +319,7 @@ class Finish:
     """How the job ended."""
 
 
-Action = StartAttempt | StartWorkers | StopRanks | KillRanks | ReportWaiting | ReportRestart | Finish
+Action = StartAttempt | StartWorkers | StopRanks | KillRanks | ReportWaiting | ReportRestart | Dismiss | Finish
 
 # ----------------------------------------------------------------------------------------------------------------- state
 
@@ -326,6 +350,8 @@ class JobState:
     """Name of the host whose loss ends the current attempt, and the reason; None: no host is lost."""
     stop: Stop | None = None
     """Why the job ends; None: no end was requested."""
+    leaving: Mapping[str, Stop] = field(default_factory=dict)
+    """Hosts of the current attempt that leave the job when their ranks have ended, and why."""
     hung: str | None = None
     """The confirmed hang that ends the current attempt so that another attempt can start; None: there is none."""
     hung_ranks: tuple[int, ...] = ()
@@ -403,6 +429,8 @@ def step(state: JobState, event: Event) -> tuple[JobState, tuple[Action, ...]]:
             return _host_ready(state, event)
         case StopRequested():
             return _stop_asked(state, event)
+        case HostLeaves():
+            return _leaves(state, event)
         case Hung():
             return _hung(state, event)
         case Tick():
@@ -580,6 +608,9 @@ def _when_all_idle(state: JobState, at: float) -> tuple[JobState, tuple[Action, 
         return _after_hang(state, state.hung, at) if state.hung_ranks else _restart(state, at)
     if state.lost is None and _is_done(state):
         return _finish(state, completed())
+    if state.lost is None and state.leaving:
+        host, stop = next(iter(state.leaving.items()))
+        return _restart(state, at, costs=0, reason=f"host {host} left: {stop.reason}")
     if state.lost is None and all(exit.code == 0 for exit in state.exits):
         unknown = next((p.host for p in state.placements if not _all_ended_well(state, p.host)), None)
         if unknown is None:
@@ -686,9 +717,11 @@ def _restart(
         or state.hung
         or (f"host {state.lost[0]} was lost" if state.lost else failed(state.exits, more=more).reason)
     )
+    dismissed = tuple(Dismiss(host, stopped(stop)) for host, stop in state.leaving.items())
     state = replace(
         state,
         phase=JobPhase.WAITING,
+        leaving={},
         attempt=state.attempt + 1,
         restarts_left=state.restarts_left - costs,
         resume=resume,
@@ -700,7 +733,25 @@ def _restart(
     )
     said = ReportRestart(state.attempt, state.restarts_left, reason, resume, state.made_count)
     state, actions = _advance(state, at)
-    return state, (said, *actions)
+    return state, (said, *dismissed, *actions)
+
+
+def _leaves(state: JobState, event: HostLeaves) -> tuple[JobState, tuple[Action, ...]]:
+    """A host of an elastic job leaves: all ranks are asked to save and end, and the others go on without it. That costs no restart."""
+    if state.job.min_hosts == state.job.max_hosts:
+        return _stop_asked(state, StopRequested(event.at, event.stop, event.now))
+    seats = tuple(seat for seat in state.seats if seat.host != event.host)
+    enough = len(seats) >= state.job.min_hosts
+    state = replace(state, seats=seats, enough_since=state.enough_since if enough else None)
+    if event.host not in {placement.host for placement in state.placements}:
+        return state, (Dismiss(event.host, stopped(event.stop)),)
+    was_asked, was_stopping = event.host in state.leaving, state.phase is JobPhase.STOPPING
+    state = replace(state, phase=JobPhase.STOPPING, leaving={**state.leaving, event.host: event.stop})
+    if event.now:
+        return state, (KillRanks(event.stop.reason),)
+    if was_asked or was_stopping:
+        return state, ()
+    return state, (StopRanks(event.stop.signal, state.job.stop_grace_seconds, event.stop.reason),)
 
 
 def _stop_asked(state: JobState, event: StopRequested) -> tuple[JobState, tuple[Action, ...]]:
