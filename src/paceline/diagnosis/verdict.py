@@ -8,6 +8,7 @@ import msgspec
 
 from paceline.diagnosis.case import Case, Level, from_plain
 from paceline.diagnosis.hang.unexplained import unexplained
+from paceline.diagnosis.unexplained_time import unexplained_time
 from paceline.facts import host_order
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
@@ -58,7 +59,7 @@ def diagnose(case: Case, causes: Sequence[Cause]) -> Diagnosis:
             else f
             for f in (_with_hosts(finding, case) for finding in kept)
         ),
-        not_judged=(*case.not_judged, *missing),
+        not_judged=(*case.not_judged, *missing, *unexplained_time(case, kept)),
     )
 
 

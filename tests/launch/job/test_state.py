@@ -324,9 +324,7 @@ def test_where_too_few_hosts_are_left_the_job_waits_for_one_to_come_back():
 
 
 def test_a_second_signal_at_a_host_that_leaves_kills_its_attempt_and_not_the_job():
-    state, actions = play(
-        running(2, **ELASTIC), HostLeaves(5.0, "h1", CTRL_C), HostLeaves(6.0, "h1", CTRL_C, now=True)
-    )
+    state, actions = play(running(2, **ELASTIC), HostLeaves(5.0, "h1", CTRL_C), HostLeaves(6.0, "h1", CTRL_C, now=True))
     assert actions == (KillRanks(CTRL_C.reason),) and state.stop is None
 
 

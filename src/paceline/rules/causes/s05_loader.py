@@ -1,9 +1,10 @@
 """S05: steps wait for their data."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from statistics import median
 
 from paceline.diagnosis.case import Case, Level, RankTiming, StepTiming
+from paceline.diagnosis.slow.recurring_waits import RecurringWait, recurring_wait
 from paceline.diagnosis.slow.slowdown import (
     cost_text,
     is_beyond_noise,
@@ -25,18 +26,57 @@ What it means: A rank spends at least a tenth of its step inside the DataLoader'
 Why it matters: Nothing overlaps with the time in `next`. A GPU is idle meanwhile.
 Deciding evidence: The rank measures the time inside `next` in each step. paceline compares it with the step, and a
   single rank with the others. The time must be long in most of the seconds of the window, so one slow batch does not
-  count.
+  count; or a long wait comes again after the same number of steps, three times at least, as at the beginning of each
+  epoch, and these waits together take a tenth of the time.
 Not to be confused with: S01 (the rank is late in its own code, not in `next`); N03 (a loader worker hangs); S18 (the
   storage is slow: tasks wait for IO); S09.
 What to do: Raise `num_workers` and `prefetch_factor`, and set `persistent_workers=True`. Move work from `__getitem__`
   into a preparation that runs once. Keep the data on a local disk or in memory. With `num_workers=0` the loader runs
-  inside the step.
+  inside the step. Where each epoch begins with a wait, its iterator opens or lists the data set anew: do that once, in
+  `__init__`, or let workers do it meanwhile.
 How to inject it: `examples/broken/s05_loader.py`: a slow `__getitem__` on one rank, or with `--rank -1` on all.
 Source: torch.utils.data documentation, "Multi-process data loading".
 """
 
 
+_COSTLY = 0.1
+
+
 def find(case: Case) -> Iterator[CauseFinding]:
+    recurring = {
+        rank: wait for rank, record in case.ranks.items() if (wait := recurring_wait(record.steps)) is not None
+    }
+    costly = {rank: wait for rank, wait in recurring.items() if wait.fraction >= _COSTLY}
+    if costly:
+        yield _of_each_epoch(case, costly)
+        return
+    yield from _of_each_step(case)
+
+
+def _of_each_epoch(case: Case, waits: Mapping[int, RecurringWait]) -> CauseFinding:
+    ranks = tuple(sorted(waits))
+    wait = max(waits.values(), key=lambda one: one.fraction)
+    who = "every rank" if len(ranks) == len(case.ranks) else named_ranks(ranks)
+    return CauseFinding(
+        code="S05",
+        title=TITLE,
+        level=Level.SLOW,
+        ranks=ranks,
+        hosts=tuple(sorted({case.ranks[rank].host for rank in ranks})),
+        saw=(
+            f"{who} waits {wait.seconds:.1f} s inside the DataLoader every {wait.every_steps} steps, as at the beginning of an epoch: "
+            f"{wait.count} times, {wait.fraction:.0%} of the time in steps",
+            "the steps between wait for nothing",
+        ),
+        ruled_out=("S01 straggler: the time is inside the DataLoader's next",),
+        next=(
+            "open or list the data set once, in its __init__, and not at the beginning of each epoch",
+            "or DataLoader(..., num_workers=2, persistent_workers=True), so that it is ready before the epoch begins",
+        ),
+    )
+
+
+def _of_each_step(case: Case) -> Iterator[CauseFinding]:
     tempo = steady_tempo(case)
     known = [rank for rank in tempo.ranks if rank.data_seconds is not None]
     if not known:
