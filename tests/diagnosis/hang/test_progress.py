@@ -50,7 +50,10 @@ def still():
         ({"children_cpu_fraction": 1.6}, ("cpu 1.6 cores",)),
         ({"state": "R", "cpu_fraction": 0.042}, ("it waits for a CPU",)),
         ({"state": "R", "cpu_fraction": 0.0}, ("it waits for a CPU",)),
-        ({"thread_states": {"S": 15, "R": 1}}, ("one of its threads waits for a CPU",)),
+        (
+            {"thread_states": {"S": 15, "R": 1}, "cpu_fraction": 0.07, "wait_channel": "futex_wait_queue"},
+            ("one of its threads waits for a CPU",),
+        ),
         ({"written_bytes_per_second": 12e6}, ("disk 12.0 MB/s",)),
         ({"read_bytes_per_second": 90e3, "state": "D"}, ("disk 90 kB/s",)),
         ({"throttled_fraction": 0.8}, ("throttled 80% of the time by its CPU quota",)),
@@ -76,6 +79,13 @@ def test_a_late_rank_that_gets_somewhere_is_waited_for(still, seen, words):
         {"state": "t", "cpu_fraction": 0.9},
         {"state": "D", "cpu_fraction": 0.9},
         {"frozen": True, "cpu_fraction": 0.9, "written_bytes_per_second": 12e6},
+        # A helper thread that runs in one sample, of a rank that sleeps or waits for a file lock, a process or the network.
+        {"thread_states": {"S": 15, "R": 1}, "cpu_fraction": 0.02},
+        {"thread_states": {"S": 15, "R": 1}, "cpu_fraction": 0.04, "wait_channel": "futex_wait_queue"},
+        *(
+            {"thread_states": {"S": 15, "R": 1}, "cpu_fraction": 0.09, "wait_channel": channel}
+            for channel in ("hrtimer_nanosleep", "flock_lock_inode_wait", "do_wait", "do_poll", "pipe_read")
+        ),
     ],
 )
 def test_a_late_rank_that_gets_nowhere_is_a_stall(still, seen):

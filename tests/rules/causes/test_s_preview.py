@@ -94,12 +94,14 @@ def test_ranks_that_take_turns(found, slow, tempo, rank_tempo):
 
 
 def test_pauses_of_one_rank_and_another(found, missing, slow, tempo, rank_tempo):
-    def record(rank, pauses):
+    def record(rank, pauses, pause_ms=500):
+        """`pauses`: the steps with a pause; or step -> its pause, in ms."""
+        long = pauses if isinstance(pauses, dict) else dict.fromkeys(pauses, pause_ms)
         steps = tuple(
             Step(
                 index=n,
                 end_ns=0,
-                duration_ns=(520 if n in pauses else 20) * 1_000_000,
+                duration_ns=(20 + long.get(n, 0)) * 1_000_000,
                 data_ns=0,
                 communication_ns=0,
                 checkpoint_ns=0,
@@ -118,6 +120,12 @@ def test_pauses_of_one_rank_and_another(found, missing, slow, tempo, rank_tempo)
     assert found("s15", slow(even, ranks=seldom)) == []
     together = {rank: record(rank, {30, 60, 99, 150}) for rank in (0, 1)}
     assert found("s15", slow(even, ranks=together)) == []
+    # All evaluate in two steps, and something short happens beside.
+    evaluation = {0: record(0, {30: 20_000, 110: 20_000, 60: 100}), 1: record(1, {30: 20_000, 110: 20_000, 150: 100})}
+    assert found("s15", slow(even, ranks=evaluation)) == []
+    # One rank saves or evaluates for long, once.
+    save = {0: record(0, {30: 20_000, 70: 300}), 1: record(1, {60: 300, 150: 300, 170: 200})}
+    assert found("s15", slow(even, ranks=save)) == []
     assert "single steps" in missing("s15", slow(even))
 
 

@@ -48,7 +48,7 @@ def _finding(case: Case, late: LaggingRank, work: str | None) -> CauseFinding:
     barrier = _is_a_meeting(case, late)
     only_cpu = not late.moves_bytes and late.is_busy
     in_one_place = only_cpu and (late.look.stack_moved is not True or late.is_in_its_own_code)
-    if work is not None or not only_cpu:
+    if late.moves_bytes or (late.is_busy and work is not None):
         confidence = Confidence.HIGH if late.frames and not in_one_place else Confidence.LIKELY
     else:
         confidence = Confidence.UNCLEAR if in_one_place else Confidence.LIKELY

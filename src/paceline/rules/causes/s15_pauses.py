@@ -1,6 +1,7 @@
 """S15: single steps take many times their usual length, on any rank."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from paceline.diagnosis.case import Case, Level, StepTiming
@@ -39,13 +40,17 @@ def find(case: Case) -> Iterator[CauseFinding]:
     records = [record for record in case.ranks.values() if len(record.steps) >= LEAST_STEPS]
     if len(records) < 2:
         raise Unknown(f"{LEAST_STEPS} single steps of two ranks")
-    pauses = {record.rank: _pauses(record.steps) for record in records}
+    pauses = _without_the_others({record.rank: _pauses(record.steps) for record in records})
     together = {step for found in pauses.values() for step in found}
-    # A pause of all ranks at once is an evaluation, or the pause of one rank that shows in the steps of all.
+    # What one rank has alone is what it does, and not when it collects.
     ranks = [rank for rank, found in pauses.items() if found]
     if len(ranks) < 2 or len(together) < 3 or any(len(set(found)) > 0.8 * len(together) for found in pauses.values()):
         return
-    cost = sum(max(found.get(step, 0.0) for found in pauses.values()) for step in together) / min(_steps(records))
+    longest = [max(found.get(step, 0.0) for found in pauses.values()) for step in together]
+    cost = sum(longest) / min(_steps(records))
+    # Evaluations, saves and downloads are few and long: one of them has most of the cost.
+    if max(longest) > sum(longest) / 2:
+        return
     if not is_worth(cost, tempo) or not _come_often(len(together), cost, tempo):
         return
     if is_crowded(tempo, (host.host for host in tempo.hosts)):
@@ -66,6 +71,15 @@ def _come_often(count: int, cost: float, tempo: StepTiming) -> bool:
     """Whether so many pauses would be rare if they cost only half a tenth of the step in the long run."""
     least = WORTH_FRACTION * tempo.step_seconds / 2
     return chance_of_count(count, count * least / cost) < _CHANCE
+
+
+def _without_the_others(pauses: Mapping[int, Mapping[int, float]]) -> dict[int, dict[int, float]]:
+    """Without the steps in which half of the ranks pause or more: that is an evaluation, or shows the pause of one rank in all."""
+    counts = Counter(step for found in pauses.values() for step in found)
+    shared = {step for step, count in counts.items() if count >= max(2, len(pauses) / 2)}
+    return {
+        rank: {step: seconds for step, seconds in found.items() if step not in shared} for rank, found in pauses.items()
+    }
 
 
 def _pauses(steps: Sequence[Step]) -> dict[int, float]:
