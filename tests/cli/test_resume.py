@@ -1,6 +1,8 @@
 """`paceline resume`: what it prints and ends with; nothing of the script is executed."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +51,15 @@ def test_what_ends_with_1_is_the_users_to_say(fail_on, code, capsys):
 def test_what_cannot_be_read_is_refused(argv, code, capsys):
     assert main(["resume", *argv]) == 2
     assert f"error[{code}]" in capsys.readouterr().err
+
+
+def test_a_run_is_told_how_it_goes_on(project, capsys):
+    recorded = shutil.copytree(
+        Path(__file__).parents[1] / "recording" / "data" / "before" / "asleep", project / "runs" / "r-7f3a91"
+    )
+    document = json.loads((recorded / "run.json").read_text())
+    command = ["paceline", "run", "--resume", "auto", "train.py", "--lr", "1"]
+    (recorded / "run.json").write_text(json.dumps({**document, "id": "r-7f3a91", "command": command}))
+    assert main(["resume", "--run-dir", "runs", "r-7f3a91"]) == 2
+    said = capsys.readouterr().err
+    assert "r-7f3a91 is a run" in said and "paceline run --resume r-7f3a91 train.py --lr 1" in said

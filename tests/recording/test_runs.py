@@ -74,7 +74,8 @@ def test_without_a_name_a_run_of_another_directory_is_never_meant(recording, tmp
         find_run(None, tmp_path / "elsewhere" / "runs", index, verb="paceline stop")
     assert refused.value.code == "U09"
     assert f"r-abc123 of {tmp_path}" in refused.value.saw
-    assert refused.value.next == "paceline stop r-abc123"
+    # A command that acts is not given a target that nobody named.
+    assert refused.value.next == "paceline ps"
 
 
 def test_a_run_that_is_here_and_in_the_index_is_listed_once(recording, root, index):

@@ -10,6 +10,7 @@ from paceline.recording.saved_state import (
     SavedRank,
     folder_of,
     manifest_text,
+    newest_saved_step,
     parse_manifest,
     step_of,
 )
@@ -48,3 +49,12 @@ def test_a_manifest_of_another_version_is_refused_by_its_name():
 )
 def test_a_directory_of_another_name_is_no_step(name):
     assert step_of(name) is None and step_of(folder_of(12)) == 12
+
+
+def test_the_newest_step_that_a_run_saved_beside_its_recording(tmp_path):
+    assert newest_saved_step(tmp_path) is None
+    for folder, has_manifest in (("step-30", True), ("step-200", True), ("step-900", False), ("step-x", True)):
+        (tmp_path / "state" / folder).mkdir(parents=True)
+        if has_manifest:
+            (tmp_path / "state" / folder / "manifest.json").write_text("{}")
+    assert newest_saved_step(tmp_path) == 200

@@ -102,6 +102,7 @@ def run(args: argparse.Namespace) -> int:
     from paceline.rules.resumable import look_at
     from paceline.views.resume import resume_facts, resume_text
 
+    _refuse_a_run(args)
     words = (*(str(one) for one in (Severity.ERROR, Severity.WARNING)), _NEVER)
     wanted = fail_on(args.fail_on or (str(Severity.ERROR),), (*words, "F11", "F13"), shown=(*words, "codes"))
     look = look_at(_files(args.run_argv))
@@ -113,6 +114,29 @@ def run(args: argparse.Namespace) -> int:
         width, plain = room(sys.stdout), ascii_only(sys.stdout)
         print(resume_text(look, width=width, ascii_only=plain, color=use_color(args.color, sys.stdout)))
     return int(any(found.code in wanted or str(found.severity) in wanted for found in look.findings))
+
+
+def _refuse_a_run(args: argparse.Namespace) -> None:
+    """Who names a run wants to go on with it.
+
+    Raises:  UsageError U03: the script is the id of a run
+    """
+    from paceline.recording.layout import RunDirectory
+    from paceline.recording.runs import find_run, read_document
+    from paceline.recording.saved_state import command_to_go_on
+
+    name = args.run_argv[-1] if len(args.run_argv) == 1 else ""
+    if not name.startswith("r-") or os.path.exists(name):
+        return
+    found = find_run(name, Path(args.run_dir) if args.run_dir else None, verb="paceline run --resume")
+    command = read_document(RunDirectory(found).run_file).get("command")
+    words = tuple(map(str, command)) if isinstance(command, list) else ()
+    raise UsageError(
+        "U03",
+        f"paceline resume reads a script, and {name} is a run",
+        saw="a run goes on with `paceline run --resume`",
+        next=command_to_go_on(words, found.name),
+    )
 
 
 def _export(args: argparse.Namespace) -> int:

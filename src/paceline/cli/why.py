@@ -17,7 +17,7 @@ from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.restarts import totals
 from paceline.diagnosis.verdict import Diagnosis, diagnose
 from paceline.errors import NotEnoughEvidence, UsageError
-from paceline.facts import Evidence, SecondaryStatus
+from paceline.facts import Evidence, Run, SecondaryStatus, Status
 from paceline.findings import CauseFinding
 from paceline.recording.jsonl import ReadJsonLines, read_json_lines
 
@@ -137,9 +137,19 @@ def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:
             color=use_color(args.color, sys.stdout),
             ascii_only=ascii_only(sys.stdout),
             time_spent=_time_spent(found, case),
+            goes_on=_goes_on(found.run, directories[0]),
         )
         print(why_text(diagnosis, case, page))
     return diagnosis.findings
+
+
+def _goes_on(run: Run, directory: Path) -> tuple[int, str] | None:
+    """Of a run that broke off: its newest saved step, and the command that goes on from it."""
+    from paceline.recording.saved_state import command_to_go_on, newest_saved_step
+
+    if run.status not in (Status.FAILED, Status.STOPPED) or (step := newest_saved_step(directory)) is None:
+        return None
+    return step, command_to_go_on(run.command, run.id)
 
 
 def _time_spent(found: Evidence, case: Case) -> Sequence[tuple[str, float | None]]:

@@ -327,6 +327,9 @@ def is_submitted(path: Path) -> bool:
     return (first_try(path) / SUBMISSION_FILE).exists()
 
 
+_STOP = "paceline stop"
+
+
 def find_run(
     text: str | None, root: Path | None = None, index: Path | None = None, *, verb: str = "paceline why"
 ) -> Path:
@@ -375,7 +378,8 @@ def _newest(root: Path, index: Path | None, verb: str) -> Path:
         "U09",
         "no run of this directory has been recorded",
         saw=f"no runs below {root}; elsewhere: {_list(listed, len(elsewhere))}",
-        next=f"{verb} {elsewhere[0].id}",
+        # A command that acts names its run itself: the newest one elsewhere is a guess.
+        next="paceline ps" if verb == _STOP else f"{verb} {elsewhere[0].id}",
     )
 
 

@@ -9,7 +9,10 @@ A token is drawn for each save, so that a step that is saved again never changes
 """
 
 import hashlib
+import os
 import re
+import shlex
+from pathlib import Path
 
 import msgspec
 
@@ -145,3 +148,40 @@ def step_of(folder: str) -> int | None:
     """
     found = _STEP.fullmatch(folder)
     return int(found[1]) if found else None
+
+
+def newest_saved_step(run_directory: Path) -> int | None:
+    """The newest step that a run has saved in its own directory; None: none, or it saves elsewhere (--checkpoints)."""
+    folder = run_directory / STATE_FOLDER
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return None
+    steps = (step_of(name) for name in names if (folder / name / MANIFEST).exists())
+    return max((step for step in steps if step is not None), default=None)
+
+
+def command_to_go_on(command: tuple[str, ...], run_id: str) -> str:
+    """The command line that goes on from the saved state of a run. `command`: the one that started it.
+
+    Holds:   of ("paceline", "run", "--resume", "auto", "t.py") it is "paceline run --resume <run_id> t.py"
+    """
+    words = _without_value(list(command), "--run-id")
+    for place, word in enumerate(words):
+        if word == "--resume":
+            words[place + 1] = run_id
+            return shlex.join(words)
+        if word.startswith("--resume="):
+            words[place] = f"--resume={run_id}"
+            return shlex.join(words)
+    return f"paceline run --resume {run_id} ..."
+
+
+def _without_value(words: list[str], option: str) -> list[str]:
+    """The words without the first `option` and its value: a run has an id of its own."""
+    for place, word in enumerate(words):
+        if word == option:
+            return words[:place] + words[place + 2 :]
+        if word.startswith(f"{option}="):
+            return words[:place] + words[place + 1 :]
+    return words

@@ -44,6 +44,8 @@ class WhyPage:
     """Show the whole list of what was not judged, not only its beginning."""
     time_spent: Sequence[tuple[str, float | None]] = ()
     """Where the time went: (name, seconds); None: not judged."""
+    goes_on: tuple[int, str] | None = None
+    """The step that is saved, and the command that goes on from it; None: nothing is saved, or the run did not break off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +243,10 @@ def _head(diagnosis: Diagnosis, case: Case, page: WhyPage) -> Iterator[str]:
     yield "  ".join(parts)
     if run.reason and state in ("failed", "dead", "stopped"):
         yield from _rows("because", [_fitting(run.reason, page)])
+    if page.goes_on is not None:
+        step, command = page.goes_on
+        yield from _rows("next", [command])
+        yield from _rows("", [f"goes on at step {step}, whose state is saved"])
     yield from _now(case)
     if case.lasts and case.forecast is not None:
         if case.forecast.limit_seconds is None:

@@ -37,7 +37,7 @@ from paceline.launch.agent.opt_ml import show_at_opt_ml
 from paceline.launch.agent.output import AttemptOutput, LogTails, Pump
 from paceline.launch.agent.parameter_server import ParameterServer, start_parameter_server
 from paceline.launch.agent.run_environment import environment_document, gpus_of_ranks
-from paceline.launch.agent.saved_job import command_to_go_on, facts_of, is_container, is_copied, place_of
+from paceline.launch.agent.saved_job import facts_of, is_container, is_copied, place_of
 from paceline.launch.agent.saver_process import COPIED_PAUSE_SECONDS, PAUSE_SECONDS, SaverAnswer, SaverOrder
 from paceline.launch.agent.scratch import Scratch, still_there
 from paceline.launch.agent.state_holder import StateHolder
@@ -75,6 +75,7 @@ from paceline.probes.sigkill_source import killed_for_memory
 from paceline.recording.layout import RunDirectory
 from paceline.recording.plain_files import make_folder, read_plain
 from paceline.recording.ring import RingHeader
+from paceline.recording.saved_state import command_to_go_on
 from paceline.recording.state_buffer import STEPS_WITHOUT_HEAD
 from paceline.recording.writer import write_json
 

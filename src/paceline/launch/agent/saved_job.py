@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import shlex
 import zipfile
 from pathlib import Path
 
@@ -72,29 +71,3 @@ def is_container(job: Job) -> bool:
 
 def _path_of(job: Job) -> Path:
     return Path(os.path.abspath(Path(job.contract.code_dir or "") / job.program.target))
-
-
-def command_to_go_on(command: tuple[str, ...], run_id: str) -> str:
-    """The command line that goes on from the saved state of a run. `command`: the one that started it.
-
-    Holds:   of ("paceline", "run", "--resume", "auto", "t.py") it is "paceline run --resume <run_id> t.py"
-    """
-    words = _without_value(list(command), "--run-id")
-    for place, word in enumerate(words):
-        if word == "--resume":
-            words[place + 1] = run_id
-            return shlex.join(words)
-        if word.startswith("--resume="):
-            words[place] = f"--resume={run_id}"
-            return shlex.join(words)
-    return f"paceline run --resume {run_id} ..."
-
-
-def _without_value(words: list[str], option: str) -> list[str]:
-    """The words without the first `option` and its value: a run has an id of its own."""
-    for place, word in enumerate(words):
-        if word == option:
-            return words[:place] + words[place + 2 :]
-        if word.startswith(f"{option}="):
-            return words[:place] + words[place + 1 :]
-    return words
