@@ -379,6 +379,8 @@ class RankRecord:
     """Samples in a batch of the DataLoader of the first steps. None: not known."""
     left_by: int | None = None
     """0 without last words, 1 at the end of the script, 2 after a call of sys.exit."""
+    left_at: str = ""
+    """The call that ended it, as "FILE:LINE in FUNCTION, the handler of SIGTERM, by sys.exit(0)"; empty: it is not known."""
     dropped_records: int = 0
     """Number of records that did not fit the ring."""
     steps: tuple[Step, ...] = ()

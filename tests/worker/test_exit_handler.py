@@ -136,3 +136,41 @@ def test_an_exception_that_cannot_be_spelled_is_reported_all_the_same(workplace,
     workplace.run(sys.executable, script)
     (error,) = workplace.errors
     assert (error["type"], error["message"], error["line"]) == ("Broken", "<exception str() failed>", 3)
+
+
+LEAVES = """\
+import os, signal, sys
+import torch
+
+def leave(number, frame):
+    signal.signal(number, signal.SIG_DFL)
+    {call}
+
+m = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(m.parameters(), 0.1)
+m(torch.ones(1)).sum().backward()
+optimizer.step()
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "end", "line", "words"),
+    [
+        ("sys.exit(0)", "signal.signal(signal.SIGTERM, leave); os.kill(os.getpid(), signal.SIGTERM)", 6,
+         " in leave, the handler of SIGTERM, by sys.exit(0)"),
+        pytest.param("os._exit(0)", "signal.signal(signal.SIGUSR1, leave); os.kill(os.getpid(), signal.SIGUSR1)", 6,
+                     " in leave, the handler of SIGUSR1, by os._exit(0)", marks=pytest.mark.slow),
+        pytest.param("pass", "os._exit(0)", 12, ", by os._exit(0)", marks=pytest.mark.slow),
+        pytest.param("pass", "sys.exit()", 12, ", by sys.exit()", marks=pytest.mark.slow),
+        pytest.param("pass", "pass", 0, "", marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_the_call_that_ended_the_script_is_in_the_ring_with_the_signal_whose_handler_made_it(
+    workplace, written, call, end, line, words
+):
+    script = written(LEAVES.format(call=call, end=end))
+    (left,) = workplace.run(sys.executable, script)
+    ((header, _),) = workplace.rings
+    assert left.code == 0, left.err
+    assert header.left_at == (f"{script}:{line}{words}" if words else "")

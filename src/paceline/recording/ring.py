@@ -3,7 +3,7 @@
 The memory has no name, and its size is sealed: if the job's own cleaner cut it off, the next write would end the rank with SIGBUS. It is
 handed to the agent over a socket. Without an agent that listens, or where the kernel has no such memory, it is a file.
 
-    bytes 0 to 4095    header: up to 128 cells of 8 bytes (see `Cell`), texts (`TEXTS`), the table of exchanges (exchanges.py)
+    bytes 0 to 4095    header: up to 96 cells of 8 bytes (see `Cell`), texts (`TEXTS`), the table of exchanges (exchanges.py)
     bytes 4096 to end  records of 64 bytes, record i in slot i % capacity
 
 One process writes and never waits: a record overwrites the oldest one, and `RingReader.drain` counts the records that it missed.
@@ -39,6 +39,7 @@ TEXTS = {
     "host": (1536, 256),
     "run_id": (1792, 64),
     "loaded_file": (1856, 192),
+    "left_at": (768, 256),
     "rendezvous": (2048, 1024),
 }
 
@@ -280,6 +281,8 @@ class RingHeader:
     """Batches taken by then."""
     left_by: int = 0
     """How the program ended: see Cell.LEFT_BY."""
+    left_at: str = ""
+    """The call that ended it, as "FILE:LINE in FUNCTION, the handler of SIGTERM, by sys.exit(0)"; empty: it is not known."""
     loaded_ns: int | None = None
     """Time of the newest checkpoint that the script loaded before its first step, Unix ns; 0: it loaded nothing."""
     loaded_file: str = ""

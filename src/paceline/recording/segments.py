@@ -103,6 +103,7 @@ def from_header(
         loader_batches=header.loader_batches,
         batch_size=header.batch_size,
         left_by=None if Instrument.EXIT in blind or not header.left_by else header.left_by - 1,
+        left_at=header.left_at,
         batches_taken=None if Instrument.DATA in blind else header.batches_taken or None,
         ran_out_steps=None if Instrument.DATA in blind or stepless else header.ran_out_steps or None,
         ran_out_batches=None if Instrument.DATA in blind or stepless else header.ran_out_batches or None,
@@ -120,7 +121,7 @@ def from_progress(plain: Any, host: str) -> RankRecord | None:
         return None
     names = {field.name for field in dataclasses.fields(RankRecord)} - {"host", "steps", "step_lengths", "exit"}
     values = {name: value for name, value in plain.items() if name in names}
-    texts = {"loaded_file"}
+    texts = {"loaded_file", "left_at"}
     if not all(
         isinstance(value, str) if name in texts else value is None or isinstance(value, (int, float))
         for name, value in values.items()

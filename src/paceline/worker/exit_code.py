@@ -1,7 +1,8 @@
-"""The exit code that the script meant. Python does not keep the argument of `sys.exit`, so a wrapper notes it."""
+"""The exit code that the script meant, and the call that ended it. Python does not keep the argument of `sys.exit`: a wrapper notes it."""
 
 import functools
 import linecache
+import os
 import re
 import sys
 from _thread import get_ident
@@ -11,15 +12,19 @@ from threading import main_thread
 from typing import Any, NoReturn
 
 from .module_namespace import namespace_of
+from .signal_handlers import signal_around
 
 # The usual last line of a program. It does not tell why the program ends.
 _LAST_LINE = re.compile(r"exit\(\s*[\w.]+\(")
+_MOST_PATH = 120
 _MAY_EXIT = re.compile(rb"SystemExit|(?<![\w.])(?:exit|quit)\s*\(")
 
 cut_short = False
 """Whether a call of sys.exit ended the script, other than its usual last line."""
 may_go_unseen = False
 """Whether the script can exit with a code without `sys.exit`. Exit handlers find no trace of such a code."""
+left_at = ""
+"""The last call of sys.exit or os._exit in the main thread, as RingHeader.left_at has it."""
 _meant: int | None = None
 _step_then: int | None = None
 
@@ -47,7 +52,7 @@ def watch(step_count: Callable[[], int]) -> None:
         # In any other thread, sys.exit ends that thread only.
         if get_ident() == main_thread().ident:
             note(_code_of(status), step_count())
-            _look_at_caller(sys._getframe(1))
+            _look_at_caller(sys._getframe(1), f"sys.exit({'' if status is None else _code_of(status)})")
         leave(status)
 
     sys.exit = exit
@@ -56,6 +61,23 @@ def watch(step_count: Callable[[], int]) -> None:
         names = namespace_of(module)
         if names.get("exit") is leave:
             names["exit"] = exit
+
+
+def watch_the_hard_way(tell: Callable[[], None]) -> None:
+    """Wrap `os._exit`, after which nothing of the interpreter runs: `tell` is called before it."""
+    leave = os._exit
+
+    @functools.wraps(leave)
+    def _exit(status: int) -> NoReturn:
+        try:
+            if get_ident() == main_thread().ident:
+                _look_at_caller(sys._getframe(1), f"os._exit({status})")
+                tell()
+        finally:
+            leave(status)
+
+    _exit.__module__ = "os"
+    os._exit = _exit
 
 
 def read_script() -> None:
@@ -68,10 +90,15 @@ def read_script() -> None:
         may_go_unseen = True
 
 
-def _look_at_caller(frame: Any) -> None:
-    global cut_short
-    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+def _look_at_caller(frame: Any, call: str) -> None:
+    global cut_short, left_at
+    file, number, function = frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+    line = linecache.getline(file, number)
     cut_short = bool(line) and not _LAST_LINE.search(line)
+    signal = signal_around(frame)
+    # The end of a path says more than its beginning.
+    place = f"{file[-_MOST_PATH:]}:{number}" + (f" in {function}" if function != "<module>" else "")
+    left_at = f"{place}, {f'the handler of {signal}, ' if signal else ''}by {call}"
 
 
 def _code_of(status: object) -> int:

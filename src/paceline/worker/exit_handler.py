@@ -48,6 +48,8 @@ def last_words() -> None:
         ring.cells[Cell.EXIT_CODE] = meant or 0
         ring.cells[Cell.EXIT_CODE_KNOWN] = int(meant is not None or not exit_code.may_go_unseen)
         ring.cells[Cell.LEFT_BY] = 3 if meant is not None and exit_code.cut_short else 2
+        if meant is not None:
+            ring.text("left_at", exit_code.left_at)
         ring.cells[Cell.EXIT_NS] = time.time_ns()
         ring.cells[Cell.EXIT_STATE] = 1
         this_rank.phase(RankPhase.EXITING)

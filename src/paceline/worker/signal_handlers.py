@@ -1,10 +1,11 @@
-"""Tells an instrument's own failure from an exception that a signal handler raised while the instrument was at work."""
+"""Python's signal handlers: whether an exception is of one, and not an instrument's own; and whether a call is made in one."""
 
 import os
 import signal
 from types import FrameType
 from typing import Any
 
+_MOST_FRAMES = 32
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -27,6 +28,22 @@ def let_through(error: BaseException) -> None:
     """Raise the error again if a signal handler raised it."""
     if is_of_a_handler(error):
         raise error
+
+
+def signal_around(frame: FrameType | None) -> str:
+    """The name of the signal in whose handler this frame runs; "" if it runs in none."""
+    handlers = {_code(signal.getsignal(number)): number for number in signal.valid_signals()}
+    handlers.pop(None, None)
+    for _ in range(_MOST_FRAMES):
+        if frame is None or frame.f_back is None:
+            break
+        number = handlers.get(frame.f_code)
+        if number is None and _was_given(frame, frame.f_back):
+            number = next((one for one in frame.f_locals.values() if one in signal.valid_signals()), None)
+        if number is not None:
+            return signal.Signals(number).name
+        frame = frame.f_back
+    return ""
 
 
 def _was_given(frame: FrameType, interrupted: FrameType | None) -> bool:

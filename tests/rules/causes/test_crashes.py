@@ -211,6 +211,20 @@ def test_leaving_with_0_in_the_middle_is_told_from_a_program_that_ran_to_its_end
 
 
 @pytest.mark.parametrize(
+    ("left_at", "seen", "advice"),
+    [
+        ("train.py:16 in leave, the handler of SIGTERM, by sys.exit(0)", "the handler of SIGTERM", "train.py:16 in leave: leave with another code"),
+        ("train.py:45, by os._exit(0)", "train.py:45, by os._exit(0)", "train.py:45: decide on every rank"),
+        ("", "it left without running its exit handlers", "look for os._exit"),
+    ],
+)  # fmt: skip
+def test_who_left_in_a_handler_is_told_which_signal_and_line(crashed, exit_of, found, left_at, seen, advice):
+    exits = exit_of(1, 0), exit_of(0, after=20.1, error=LOST)
+    (finding,) = found("C06", crashed(*exits, records={1: {"left_by": 0, "left_at": left_at}}))
+    assert seen in finding.saw[1] and finding.next[0].startswith(advice)
+
+
+@pytest.mark.parametrize(
     ("code", "error"),
     [
         ("C07", ("OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB")),

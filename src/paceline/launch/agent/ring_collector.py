@@ -311,7 +311,7 @@ def _listening(path: Path) -> socket.socket | None:
     return inbox
 
 
-_OF_A_LOAD = ("loaded_file", "optimizer_loaded", "parameters_asked", "parameters_loaded")
+_SELDOM = ("left_at", "loaded_file", "optimizer_loaded", "parameters_asked", "parameters_loaded")
 
 
 def _has_spoken(header: RingHeader) -> bool:
@@ -321,5 +321,5 @@ def _has_spoken(header: RingHeader) -> bool:
 def _plain(header: RingHeader, host: str) -> dict[str, Any]:
     record = dataclasses.asdict(from_header(header, host))
     # These are sent each second, and most jobs have none of them.
-    left_out = {"steps", "step_lengths", "exit", *(name for name in _OF_A_LOAD if not record[name])}
+    left_out = {"steps", "step_lengths", "exit", *(name for name in _SELDOM if not record[name])}
     return {name: value for name, value in record.items() if name not in left_out}

@@ -48,6 +48,8 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 def _finding(case: Case, exit: RankExit, how: str) -> CauseFinding:
     steps = steps_of(case, exit.rank)
+    record = case.ranks.get(exit.rank)
+    left_at = record.left_at if record is not None else ""
     return crash(
         case,
         [exit],
@@ -58,14 +60,20 @@ def _finding(case: Case, exit: RankExit, how: str) -> CauseFinding:
             f"{ended(exit)}"
             + (f" after {steps} steps" if steps is not None else "")
             + ", while the others still needed it",
-            how,
+            f"{how}: {left_at}" if left_at else how,
         ),
         ruled_out=("fewer batches (M05): its program did not run to its end",),
-        next=(
-            "look for os._exit, sys.exit and exit() in the script and in what it calls",
-            log_command(case, exit.rank),
-        ),
+        next=(*_next(left_at), log_command(case, exit.rank)),
     )
+
+
+def _next(left_at: str) -> Iterator[str]:
+    if "the handler of" in left_at:
+        yield f"{left_at.partition(',')[0]}: leave with another code than 0, or let the handler set a flag on which all ranks stop together"
+    elif left_at:
+        yield f"{left_at.partition(',')[0]}: decide on every rank that the job ends here, or leave with another code than 0"
+    else:
+        yield "look for os._exit, sys.exit and exit() in the script and in what it calls"
 
 
 RULE = Cause(code="C06", title=TITLE, page=PAGE, find=find, beats=("M05", "M11", "M07", "N10"))

@@ -1,4 +1,4 @@
-"""Notes how the script exits: `sys.exit`, the end of its main thread, its exit handlers (see exit_handler.py, exit_code.py)."""
+"""Notes how the script exits: `sys.exit`, `os._exit`, the end of its main thread, its exit handlers (see exit_handler.py, exit_code.py)."""
 
 from types import ModuleType
 
@@ -7,7 +7,7 @@ from ..instrument import Patch, RankInstrument
 
 
 class ExitWatch(RankInstrument):
-    """Replaces `sys.exit` and the first step of the interpreter's exit. sitecustomize has already registered the exit handler."""
+    """Replaces `sys.exit`, `os._exit` and the first step of the interpreter's exit. sitecustomize has registered the exit handler before."""
 
     def patches(self) -> dict[str, Patch]:
         # Both modules are loaded in every process, so these patches run immediately.
@@ -18,6 +18,11 @@ class ExitWatch(RankInstrument):
 
     def _watch_code(self, _: ModuleType) -> None:
         exit_code.watch(lambda: self.rank.step_count)
+        exit_code.watch_the_hard_way(self._left)
+
+    def _left(self) -> None:
+        if self.rank.ring is not None:
+            self.rank.ring.text("left_at", exit_code.left_at)
 
     def _watch_end(self, _: ModuleType) -> None:
         exit_handler.watch()
