@@ -213,7 +213,7 @@ def test_leaving_with_0_in_the_middle_is_told_from_a_program_that_ran_to_its_end
 @pytest.mark.parametrize(
     ("left_at", "seen", "advice"),
     [
-        ("train.py:16 in leave, the handler of SIGTERM, by sys.exit(0)", "the handler of SIGTERM", "train.py:16 in leave: leave with another code"),
+        ("train.py:16 in leave, the handler of SIGTERM, by sys.exit(0)", "handler of SIGTERM", "train.py:16 in leave: leave with"),
         ("train.py:45, by os._exit(0)", "train.py:45, by os._exit(0)", "train.py:45: decide on every rank"),
         ("", "it left without running its exit handlers", "look for os._exit"),
     ],

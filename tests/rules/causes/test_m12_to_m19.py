@@ -260,6 +260,23 @@ def to_peer(call):
     return make
 
 
+def test_a_rank_that_waits_for_one_whose_program_has_ended(found, case, pulse, exit_of, to_peer):
+    lost = exit_of(1, error=("RuntimeError", "Connection closed by peer [127.0.0.1]:2"), after=21.0)
+
+    def ended(**last):
+        pulses = [pulse(0, **to_peer("send", 1)), pulse(1, **last)]
+        return case(still=False, lasts=False, pulses=pulses, exits=(exit_of(0, 0), lost))
+
+    (finding,) = found("M17", ended(**to_peer("recv", 0)))
+    assert finding.ranks == (0, 1) and finding.confidence is Confidence.LIKELY
+    assert finding.saw[0].startswith("rank 1 waits for rank 0 in recv(") and "as many sends" in finding.next[0]
+    assert found("M17", ended(**to_peer("recv", 3))) == [] and found("M17", ended()) == []
+    kept = diagnose(ended(**to_peer("recv", 0)), discover("causes"))
+    assert "M17" in [one.code for one in kept.findings] and not {"M05", "M11", "C01"} & {
+        one.code for one in kept.findings
+    }
+
+
 RECEIVES = "/lib/python3/site-packages/torch/distributed/distributed_c10d.py:2700"
 
 

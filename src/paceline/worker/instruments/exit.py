@@ -7,7 +7,7 @@ from ..instrument import Patch, RankInstrument
 
 
 class ExitWatch(RankInstrument):
-    """Replaces `sys.exit`, `os._exit` and the first step of the interpreter's exit. sitecustomize has registered the exit handler before."""
+    """Replaces `sys.exit`, `os._exit` and the first step of the interpreter's exit. sitecustomize has registered the exit handler."""
 
     def patches(self) -> dict[str, Patch]:
         # Both modules are loaded in every process, so these patches run immediately.
