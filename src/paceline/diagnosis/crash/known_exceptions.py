@@ -77,6 +77,12 @@ KNOWN = (
         "torch/nn/modules/module.py",
     ),
     _known(
+        r"error: (?:the following arguments are required|unrecognized arguments):[^\n]{0,200}--local[-_]rank",
+        'read it from the environment, os.environ["LOCAL_RANK"]: torchrun and paceline pass no such argument, and '
+        "torch.distributed.launch spells it --local-rank since torch 2.0",
+        "torch/distributed/launch.py",
+    ),
+    _known(
         r"\[Errno (?:17|39)\]",
         "where several ranks do this to one path, let one rank do it, the others after a barrier",
         "errno(3), EEXIST, ENOTEMPTY; huggingface/transformers #36076",

@@ -83,9 +83,21 @@ def find(case: Case) -> Iterator[CauseFinding]:
                 (exit.error.type, place_of(exit), "" if place_of(exit) else exit.error.message), []
             ).append(exit)
         elif exit.code > 0 and exit.code <= 128:
-            groups.setdefault((str(exit.code), "", ""), []).append(exit)
+            groups.setdefault((str(exit.code), "", ""), []).extend((exit, *_stopped_with_the_same_words(case, exit)))
     for exits in groups.values():
         yield _finding(case, exits)
+
+
+def _stopped_with_the_same_words(case: Case, exit: RankExit) -> Iterator[RankExit]:
+    """Ranks that paceline stopped for this one's end after they had written the same last line: they were about to end as well."""
+    said = _last_line(case, exit.rank)
+    for other in case.exits:
+        if said and other.signalled_by_us and other.rank != exit.rank and _last_line(case, other.rank) == said:
+            yield other
+
+
+def _last_line(case: Case, rank: int) -> str:
+    return tail_of(case, rank).strip().rpartition("\n")[2]
 
 
 def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
@@ -95,7 +107,7 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
     lacking = missing_package(error)
     where = place_of(first)
     before = after_it(case, first, exits)
-    words = "" if error is not None else tail_of(case, first.rank).strip().rpartition("\n")[2]
+    words = "" if error is not None else _last_line(case, first.rank)
     unguarded = lacks_guard(case, first)
     title = TITLE if error is not None else ENDED_ITSELF
     of_environment = error is not None and is_of_environment(f"{error.type}: {error.message}")
@@ -126,7 +138,7 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
             _in_the_tree(error),
             other_release(error),
             _on_path(first, words),
-            *(ways_out(f"{error.type}: {error.message}") if error is not None else ()),
+            *ways_out(words if error is None else f"{error.type}: {error.message}"),
             "the output of the process that ended: its first traceback is the cause" if of_another else "",
             f"edit {own_line_of(first)}"
             if where and not lacks_torch(error) and not of_another and not of_environment
