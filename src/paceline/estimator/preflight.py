@@ -7,6 +7,7 @@ from pathlib import Path
 from paceline.estimator import console
 from paceline.estimator.job import JobSpec
 from paceline.estimator.plan_check import planned_row
+from paceline.facts import Program, ProgramKind
 from paceline.launch.agent.opt_ml import opt_ml_refusal
 from paceline.launch.engines.submission import Submission
 from paceline.rules.collect import before_of
@@ -14,34 +15,42 @@ from paceline.rules.job_facts import BeforeRun, checks_of, refusal
 from paceline.views.checks import checks_text
 
 
-def pass_checks(spec: JobSpec, job: Submission, directory: Path) -> None:
-    """Print the warnings, and what could not be checked. `directory`: the directory of the code.
-
-    Raises:  UsageError K..: an error that stops the job
-    """
+def before_of_job(spec: JobSpec, directory: Path, job: Submission | None = None) -> BeforeRun:
+    """What the checks see of a job. `directory`: that of the code. `job`: as it is submitted; without it its channels are not known."""
     values, machines = spec.values, spec.machines
-    before = before_of(
+    source = directory / str(values.get("source_dir") or "")
+    program = Program(kind=ProgramKind.SCRIPT, target=str(values.get("entry_point")))
+    return before_of(
         engine=machines.engine,
         instance_type=machines.instance_type,
-        hosts=job.hosts,
-        ranks_per_host=job.ranks_per_host,
+        hosts=machines.hosts,
+        ranks_per_host=spec.per_host,
         gpus_per_host=machines.gpus_per_host,
-        program=job.program,
-        directory=directory,
-        channels=job.channels,
+        program=program if job is None else job.program,
+        directory=source if job is None else directory,
+        channels=() if job is None else job.channels,
         launcher=spec.distribution.strategy,
         framework={"PyTorch": "pytorch", "TensorFlow": "tensorflow"}.get(spec.class_name),
         framework_version=values.get("framework_version"),
         py_version=values.get("py_version"),
         image_uri=values.get("image_uri"),
-        max_run_seconds=job.max_run_seconds,
+        max_run_seconds=spec.max_run_seconds,
         use_spot=bool(values.get("use_spot_instances")),
-        checkpoint_url=job.checkpoint_url,
-        environment=job.environment,
+        checkpoint_url=values.get("checkpoint_s3_uri") if job is None else job.checkpoint_url,
+        environment=spec.environment,
         hyperparameters=spec.hyperparameters,
-        profile=job.profile,
-        plan=planned_row(values.get("planner"), machines.instance_type, job.hosts, job.max_run_seconds),
+        profile=spec.profile,
+        plan=planned_row(values.get("planner"), machines.instance_type, machines.hosts, spec.max_run_seconds),
     )
+
+
+def pass_checks(spec: JobSpec, job: Submission, directory: Path) -> None:
+    """Print the warnings, and what could not be checked. `directory`: the directory of the code.
+
+    Raises:  UsageError K..: an error that stops the job
+    """
+    values = spec.values
+    before = before_of_job(spec, directory, job)
     if job.file.job.contract.shown_at_opt_ml and _names_opt_ml(before):
         before = replace(before, has_opt_ml=opt_ml_refusal() is None)
     verdicts = checks_of(before)

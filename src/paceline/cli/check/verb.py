@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paceline.cli.job.options import VERB as RUN
 from paceline.cli.job.options import parse_run
@@ -14,11 +15,17 @@ from paceline.cli.option import Option, Verb
 from paceline.cli.parsing import VerbParser, split_at_script
 from paceline.cli.terminal import columns, use_color
 from paceline.cli.values import duration, fail_on
+from paceline.errors import UsageError
 from paceline.findings import Finding, Judgement, Severity, Verdict
 from paceline.job_file import JobFile
 from paceline.launch.engines.base import PLACES, load
 
+if TYPE_CHECKING:
+    from paceline.estimator.in_source import FoundEstimator
+
 _NEVER = "never"
+# A script without one of these words builds no estimator.
+_BUILDS = ("sagemaker", "paceline")
 # SageMaker's API on this machine: its jobs are SageMaker's, its machine is this one.
 _JOBS_OF, _MACHINES = {"sagemaker-local": "sagemaker"}, {"sagemaker-local": "local"}
 _OF_THE_JOB = (
@@ -80,6 +87,8 @@ VERB = Verb(
     page="""\
 Each finding names its file and line, and has a page: `paceline explain K07`. The files that the script imports are
 looked at too, where they lie below its directory and are imported for certain; what is found in them is a warning.
+A script or a notebook that builds an estimator of SageMaker (`Estimator`, `PyTorch`, `TensorFlow`) is a job: each is checked as `fit()`
+would check it, with its own script; values that are known only when it runs are listed as not judged.
 A comment `# paceline: ignore[K07] why` behind a line, or on the line above it, switches a check off there. With
 `--hosts` or `--engine` the hosts of the job are looked at: each says what it has, and connects to the others. Slurm and Ray
 are asked for the nodes that the job would get, and get them back after seconds. If no nodes are free within `--wait`, nothing
@@ -109,15 +118,65 @@ def run(args: argparse.Namespace) -> int:
     from paceline.views.sarif import sarif_text
 
     wanted = _fail_on(args.fail_on)
-    verdicts = verdicts_of(args)
+    estimators = _estimators(args)
+    verdicts = _verdicts_of_estimators(*estimators) if estimators else verdicts_of(args)
     if args.sarif is not None:
         _write(args.sarif, sarif_text(verdicts))
     if args.json:
         print(json.dumps(checks_facts(verdicts)))
     else:
+        for found in estimators[0] if estimators else ():
+            script = found.values.get("entry_point")
+            print(
+                f"paceline  {found.place} builds {found.class_name}(): its job is checked"
+                + (f", and its script {script}" * bool(script))
+            )
         print(checks_text(verdicts, width=columns(sys.stdout), color=use_color(args.color, sys.stdout)))
     found = [finding for verdict in verdicts for finding in verdict.findings]
     return int(any(finding.code in wanted or str(finding.severity) in wanted for finding in found))
+
+
+def _estimators(args: argparse.Namespace) -> tuple[Sequence["FoundEstimator"], Path] | None:
+    """The estimators that the named script or notebook builds, and the directory in which it lies; None: it builds none, or is not there.
+
+    Raises:  UsageError U02: a notebook that builds none, or cannot be read
+    """
+    from paceline.estimator.in_source import cells_of, estimators_in
+
+    name = args.script_argv[0] if args.script_argv else ""
+    path = Path(name)
+    is_notebook = path.suffix == ".ipynb"
+    if not path.is_file() or not (is_notebook or path.suffix == ".py"):
+        return None
+    cells = cells_of(path, name)
+    found = estimators_in(cells) if any(word in cell.text for cell in cells for word in _BUILDS) else []
+    if is_notebook and not found:
+        raise UsageError(
+            "U02",
+            f"{name} is a notebook, and its cells build no estimator",
+            saw=f"{len(cells)} cells of code",
+            next="paceline check train.py, with the script that the job runs",
+        )
+    return (found, path.absolute().parent) if found else None
+
+
+def _verdicts_of_estimators(found: Sequence["FoundEstimator"], directory: Path) -> tuple[Verdict, ...]:
+    """The verdicts on all of their jobs, one for each check."""
+    from paceline.estimator.in_source import verdicts_of_estimator
+
+    of_code: dict[str, list[Verdict]] = {}
+    for one in found:
+        for verdict in verdicts_of_estimator(one, directory):
+            of_code.setdefault(verdict.code, []).append(verdict)
+    return tuple(_together(verdicts) for _, verdicts in sorted(of_code.items()))
+
+
+def _together(verdicts: Sequence[Verdict]) -> Verdict:
+    findings = tuple(dict.fromkeys(finding for verdict in verdicts for finding in verdict.findings))
+    if findings:
+        return replace(verdicts[0], judgement=Judgement.FIRED, findings=findings, missing="")
+    unseen = next((verdict for verdict in verdicts if verdict.judgement is Judgement.NOT_JUDGED), None)
+    return unseen or verdicts[0]
 
 
 def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:

@@ -11,7 +11,8 @@ PAGE = """\
 A module or a call that is not there
 
 What it means: The script imports smdistributed.modelparallel, which paceline does not have. Or it calls a function on
-  smdistributed's module or on torch.distributed that no release of either had, such as all_reduce_params(model).
+  smdistributed's module or on torch.distributed that no release of either had, such as all_reduce_params(model). Or it builds an
+  estimator of the SageMaker SDK v2 (`sagemaker.estimator`, `sagemaker.pytorch`, `sagemaker.tensorflow`), which v3 removed.
 Why it matters: Every rank ends with an ImportError or an AttributeError. Published examples contain such calls. Most
   of them are the names that Horovod or MPI uses for an existing function.
 What to do: Use the name under "next". Instead of model parallelism use torch's FSDP2

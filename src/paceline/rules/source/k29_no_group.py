@@ -50,11 +50,8 @@ def _may_make_one(script: Script, before: BeforeRun) -> bool:
     if any(name in text for text in texts for name in _MAKES_ONE):
         return True
     own = {file.path.rpartition("/")[2].removesuffix(".py") for file in before.imported}
-    imported = {
-        name.partition(".")[0]
-        for node in (*script.every(ast.Import), *script.every(ast.ImportFrom))
-        for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or "."])
-    }
+    imported = {alias.name.partition(".")[0] for node in script.every(ast.Import) for alias in node.names}
+    imported |= {(node.module or ".").partition(".")[0] for node in script.every(ast.ImportFrom)}
     return bool(imported - _HARMLESS - own - set(sys.stdlib_module_names))
 
 

@@ -1,0 +1,201 @@
+"""The estimators that a script or a notebook builds, found by their calls and checked as if the job were submitted. Nothing is executed."""
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UsageError
+from paceline.estimator.arguments import accepted, arguments_of
+from paceline.estimator.code import check_code
+from paceline.estimator.job import JobSpec, wishes_of
+from paceline.estimator.preflight import before_of_job
+from paceline.findings import Finding, Judgement, Severity, Verdict
+from paceline.launch.engines.base import ENGINES
+from paceline.rules.job_facts import checks_of
+from paceline.rules.script import Script, parse
+
+_CLASSES = ("Estimator", "PyTorch", "TensorFlow")
+_PACKAGES = ("sagemaker", "paceline")
+# What a cell has that is not Python: magics of IPython, lines for a shell, help.
+_NOT_PYTHON = re.compile(r"^\s*(?:[%!?]|\w[\w.]*\?\s*$)")
+_A_ROLE = "arn:aws:iam::000000000000:role/not-known-here"
+_MOST_NOTEBOOK_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A piece of source text."""
+
+    path: str
+    """As messages name it: "train.py", "nb.ipynb cell 3"."""
+    text: str
+    """Python, without the lines that are not."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEstimator:
+    """A call that builds an estimator."""
+
+    class_name: str
+    """Estimator, PyTorch or TensorFlow."""
+    package: str
+    """sagemaker or paceline."""
+    place: str
+    """As messages name it, "train.py:12"."""
+    values: Mapping[str, Any]
+    """Arguments whose values the source has."""
+    unknown: tuple[str, ...]
+    """Arguments whose values are known only when the source runs."""
+
+
+def cells_of(path: Path, name: str) -> list[Cell]:
+    """The source text of a script, or of the code cells of a notebook.
+
+    Raises:  UsageError U02: the notebook cannot be read
+    """
+    if path.suffix != ".ipynb":
+        return [Cell(name, path.read_text(encoding="utf-8", errors="replace"))]
+    try:
+        if path.stat().st_size > _MOST_NOTEBOOK_BYTES:
+            raise ValueError(f"larger than {_MOST_NOTEBOOK_BYTES >> 20} MiB")
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        code = [
+            (number, "".join(cell["source"])) for number, cell in enumerate(cells, 1) if cell.get("cell_type") == "code"
+        ]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UsageError(
+            "U02", f"{name} is no notebook that can be read", saw=str(error)[:200], next=f"python3 -m json.tool {name}"
+        ) from None
+    return [Cell(f"{name} cell {number}", _python(text)) for number, text in code]
+
+
+def _python(text: str) -> str:
+    if text.lstrip().startswith("%%"):
+        return ""
+    return "\n".join("pass" if _NOT_PYTHON.match(line) else line for line in text.splitlines())
+
+
+def estimators_in(cells: Sequence[Cell]) -> list[FoundEstimator]:
+    """Each call of a class of the SageMaker SDK, or of paceline's, that builds an estimator. Later cells know the names of earlier ones."""
+    scripts = [script for cell in cells if isinstance(script := parse(cell.text, cell.path, None), Script)]
+    classes = {name: known for script in scripts for name, known in _imported(script)}
+    bound: dict[str, ast.expr | None] = {}
+    for script in scripts:
+        for assigned in script.every(ast.Assign):
+            for target in assigned.targets:
+                if isinstance(target, ast.Name):
+                    # A name that is bound twice may have either value.
+                    bound[target.id] = None if target.id in bound else assigned.value
+    found = []
+    for script in scripts:
+        for call in script.every(ast.Call):
+            known = _class_of(script, call.func, classes)
+            if known is not None:
+                found.append(_estimator(script, call, *known, bound))
+    return found
+
+
+def _imported(script: Script) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Names of such classes -> the package and the class."""
+    for node in script.every(ast.ImportFrom):
+        package = (node.module or "").partition(".")[0]
+        for alias in node.names:
+            if package in _PACKAGES and alias.name in _CLASSES:
+                yield alias.asname or alias.name, (package, alias.name)
+
+
+def _class_of(script: Script, function: ast.expr, classes: Mapping[str, tuple[str, str]]) -> tuple[str, str] | None:
+    if isinstance(function, ast.Name):
+        return classes.get(function.id)
+    for name in script.dotted(function):
+        package, _, rest = name.partition(".")
+        if package in _PACKAGES and rest.rpartition(".")[2] in _CLASSES:
+            return package, rest.rpartition(".")[2]
+    return None
+
+
+def _estimator(
+    script: Script, call: ast.Call, package: str, kind: str, bound: Mapping[str, ast.expr | None]
+) -> FoundEstimator:
+    values: dict[str, Any] = {}
+    unknown: list[str] = []
+    names = list(arguments_of(kind))
+    given = [*zip(names, call.args, strict=False), *((word.arg or "**", word.value) for word in call.keywords)]
+    for name, node in given:
+        try:
+            values[name] = _value(node, bound)
+        except ValueError:
+            unknown.append(name)
+    return FoundEstimator(kind, package, script.place(call), values, tuple(unknown))
+
+
+def _value(node: ast.expr, bound: Mapping[str, ast.expr | None], depth: int = 4) -> Any:
+    """The value of an expression of literals, and of names that are bound once, to such.
+
+    Raises:  ValueError: it is another expression
+    """
+    if isinstance(node, ast.Name) and depth:
+        value = bound.get(node.id)
+        if value is None:
+            raise ValueError(node.id)
+        return _value(value, bound, depth - 1)
+    if isinstance(node, ast.Dict) and depth and all(key is not None for key in node.keys):
+        pairs = zip(node.keys, node.values, strict=True)
+        return {_value(key, bound, depth - 1): _value(one, bound, depth - 1) for key, one in pairs if key is not None}
+    if isinstance(node, ast.List | ast.Tuple) and depth:
+        return [_value(one, bound, depth - 1) for one in node.elts]
+    return ast.literal_eval(node)
+
+
+def verdicts_of_estimator(found: FoundEstimator, directory: Path) -> tuple[Verdict, ...]:
+    """The verdicts on the job of one estimator, which begins in `directory`; one that is refused has the refusal alone."""
+    given = {name: value for name, value in found.values.items() if name != "**"}
+    if "role" in arguments_of(found.class_name):
+        given.setdefault("role", _A_ROLE)
+    given.pop("sagemaker_session", None)
+    gone = _gone_in_v3(found)
+    try:
+        values, _ = accepted(found.class_name, given)
+        # A region and an image are asked for when the job is submitted.
+        spec: JobSpec = wishes_of(found.class_name, values, ENGINES)
+        check_code(values, directory)
+        verdicts = checks_of(before_of_job(spec, directory))
+    except UsageError as error:
+        if _may_be_given(error, found.unknown):
+            return *gone, Verdict(
+                error.code, Judgement.NOT_JUDGED, missing=f"{', '.join(found.unknown)} at {found.place}"
+            )
+        finding = Finding(code=error.code, severity=Severity.ERROR, what=error.what, saw=error.saw, next=error.next)
+        return *gone, Verdict(error.code, Judgement.FIRED, (_at(finding, found.place),))
+    placed = (
+        replace(verdict, findings=tuple(_at(finding, found.place) for finding in verdict.findings))
+        for verdict in verdicts
+    )
+    return *gone, *placed
+
+
+def _gone_in_v3(found: FoundEstimator) -> tuple[Verdict, ...]:
+    if found.package != "sagemaker":
+        return ()
+    finding = Finding(
+        code="K10",
+        severity=Severity.NOTICE,
+        what=f"{found.class_name} of the SageMaker SDK v2 is gone in v3",
+        saw=f"{found.place}: the import fails there",
+        next=f"from paceline.estimator import {found.class_name}",
+    )
+    return (Verdict("K10", Judgement.FIRED, (finding,)),)
+
+
+def _may_be_given(error: UsageError, unknown: Sequence[str]) -> bool:
+    """Whether the refusal is about an argument whose value is not known."""
+    return any(name == "**" or name in f"{error.what} {error.saw}" for name in unknown)
+
+
+def _at(finding: Finding, place: str) -> Finding:
+    """With the estimator's own place where a finding is about no line of a file."""
+    return finding if finding.file else replace(finding, saw=f"{place}: {finding.saw}")

@@ -1,0 +1,128 @@
+"""Estimators in scripts and notebooks are found by their calls, and their jobs are checked as if they were submitted."""
+
+import json
+
+import pytest
+
+from paceline.cli import main
+from paceline.estimator.in_source import Cell, cells_of, estimators_in, verdicts_of_estimator
+
+SMDDP = "distribution={'smdistributed': {'dataparallel': {'enabled': True}}}"
+VERSIONS = "framework_version='2.1', py_version='py310'"
+
+
+def build(arguments, head="from sagemaker.pytorch import PyTorch\n"):
+    return f"{head}PyTorch({arguments}).fit()\n"
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("import torch\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "values", "unknown"),
+    [
+        ("from sagemaker.estimator import Estimator\ne = Estimator(entry_point='t.py', role=role())\n", "Estimator",
+         {"entry_point": "t.py"}, ("role",)),
+        ("import sagemaker.pytorch\nsagemaker.pytorch.PyTorch('t.py', instance_count=1 + 0)\n", "PyTorch", {"entry_point": "t.py"},
+         ("instance_count",)),
+        ("from sagemaker.tensorflow import TensorFlow as TF\nN = 2\nTF(instance_count=N, hyperparameters={'n': N})\n", "TensorFlow",
+         {"instance_count": 2, "hyperparameters": {"n": 2}}, ()),
+        ("from paceline.estimator import PyTorch\nn = 1\nn = 2\nPyTorch(instance_count=n, **more)\n", "PyTorch", {},
+         ("instance_count", "**")),
+    ],
+)  # fmt: skip
+def test_a_call_is_found_with_the_values_that_the_source_has(text, kind, values, unknown):
+    (found,) = estimators_in([Cell("a.py", text)])
+    assert (found.class_name, dict(found.values), found.unknown) == (kind, values, unknown)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import torch\n",
+        "from mine import PyTorch\nPyTorch('t.py')\n",
+        "from sagemaker.pytorch import PyTorch\n",
+        "def broken(:\n",
+    ],
+)
+def test_other_sources_build_none(text):
+    assert estimators_in([Cell("a.py", text)]) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "codes"),
+    [
+        (f"entry_point='train.py', role='x', instance_count=2, instance_type='ml.p3dn.48xlarge', {VERSIONS}, {SMDDP}", {"U35", "K10"}),
+        (f"entry_point='gone.py', role='x', instance_count=2, instance_type='ml.p4d.24xlarge', {VERSIONS}", {"U45", "K10"}),
+        (f"entry_point='train.py', role='x', instance_count=2, instance_type='ml.g5.12xlarge', {VERSIONS}, {SMDDP}", {"K01", "K10"}),
+        (f"entry_point='train.py', role='x', instance_count=2, instance_type='ml.m5.large', {VERSIONS}", {"K11", "K10"}),
+    ],
+)  # fmt: skip
+def test_the_job_of_an_estimator_is_judged(project, arguments, codes):
+    (found,) = estimators_in([Cell("a.py", build(arguments))])
+    fired = {verdict.code for verdict in verdicts_of_estimator(found, project) if verdict.findings}
+    assert codes <= fired
+
+
+def test_an_argument_that_is_known_only_later_is_not_judged_and_not_refused(project):
+    (found,) = estimators_in(
+        [Cell("a.py", build("entry_point='train.py', role=ROLE, instance_count=2, instance_type=KIND"))]
+    )
+    verdicts = verdicts_of_estimator(found, project)
+    assert any("instance_type" in verdict.missing for verdict in verdicts)
+    assert not [verdict.code for verdict in verdicts if verdict.findings and verdict.code != "K10"]
+
+
+def notebook(*cells):
+    return json.dumps(
+        {"cells": [{"cell_type": kind, "source": source.splitlines(keepends=True)} for kind, source in cells]}
+    )
+
+
+def test_the_cells_of_a_notebook_are_one_source(project, capsys):
+    (project / "nb.ipynb").write_text(
+        notebook(
+            ("markdown", "# Train"),
+            ("code", "%matplotlib inline\n!pip install sagemaker\nfrom sagemaker.pytorch import PyTorch\nCOUNT = 2\n"),
+            ("code", "%%bash\nls\n"),
+            (
+                "code",
+                build(
+                    "entry_point='gone.py', role='x', instance_count=COUNT, instance_type='ml.p4d.24xlarge'", head=""
+                ),
+            ),
+        )
+    )
+    assert [cell.path for cell in cells_of(project / "nb.ipynb", "nb.ipynb")] == [
+        "nb.ipynb cell 2",
+        "nb.ipynb cell 3",
+        "nb.ipynb cell 4",
+    ]
+    assert main(["check", "nb.ipynb"]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("paceline  nb.ipynb cell 4:1 builds PyTorch(): its job is checked") and "error[U45]" in out
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", "[]", "no json", notebook(("code", "import torch\n")), '{"cells": [{"cell_type": "code"}]}']
+)
+def test_a_notebook_that_builds_none_is_refused_and_never_found_healthy(project, capsys, text):
+    (project / "nb.ipynb").write_text(text)
+    assert main(["check", "nb.ipynb"]) == 2
+    assert "error[U02]" in capsys.readouterr().err
+
+
+def test_the_verb_checks_the_job_and_not_the_script_that_builds_it(project, capsys):
+    (project / "submit.py").write_text(
+        build(
+            f"entry_point='train.py', role='x', instance_count=2, instance_type='ml.p3dn.48xlarge', {VERSIONS}, {SMDDP}"
+        )
+    )
+    assert main(["check", "submit.py"]) == 1
+    out = capsys.readouterr().out
+    assert "submit.py:2 builds PyTorch(): its job is checked, and its script train.py" in out
+    assert "ml.p3dn.24xlarge" in out and "from paceline.estimator import PyTorch" in out
