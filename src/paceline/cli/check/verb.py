@@ -125,12 +125,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(checks_facts(verdicts)))
     else:
-        for found in estimators[0] if estimators else ():
-            script = found.values.get("entry_point")
-            print(
-                f"paceline  {found.place} builds {found.class_name}(): its job is checked"
-                + (f", and its script {script}" * bool(script))
-            )
+        for one in estimators[0] if estimators else ():
+            script = one.values.get("entry_point")
+            its_script = f", and its script {script}" if script else ""
+            print(f"paceline  {one.place} builds {one.class_name}(): its job is checked{its_script}")
         print(checks_text(verdicts, width=columns(sys.stdout), color=use_color(args.color, sys.stdout)))
     found = [finding for verdict in verdicts for finding in verdict.findings]
     return int(any(finding.code in wanted or str(finding.severity) in wanted for finding in found))
