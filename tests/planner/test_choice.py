@@ -93,3 +93,23 @@ def test_without_hours_a_limit_cannot_be_judged_and_is_not_kept():
 def test_without_a_price_the_fewest_devices_that_keep_the_deadline_are_taken():
     rows = [row("many", 1, None, hosts=8), row("few", 2, None, hosts=2), row("one", 9, None)]
     assert choose(rows, PlanLimits(deadline_seconds=4 * HOUR)).row.name == "few"
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        (PlanLimits(budget_usd=12), ": 12 USD buy 3 hours of slow, enough for 9,000 of 34,200 steps"),
+        (PlanLimits(budget_usd=12, max_run_seconds=2 * HOUR), ": 2h of slow are enough for 5,400 of 34,200 steps"),
+        (PlanLimits(budget_usd=0.5), ": 0.5 USD buy 0.125 hours of slow, enough for 0 of 34,200 steps"),
+    ],
+)
+def test_what_a_budget_buys_is_said(limits, words):
+    # Half an hour of ten goes into the start.
+    slow = replace(row("slow", 10, 40.0), usd_per_hour=4.0, steps=34_200)
+    assert choose([slow], limits).why.endswith(words)
+
+
+def test_no_row_is_said_to_fit_nowhere_beside_one_that_may():
+    tight, grey = row("tight", fit=Fit.DOES_NOT_FIT, step=False), row("grey", fit=Fit.GREY, step=False)
+    assert choose([tight, grey], PlanLimits()).why == "no step time could be judged"
+    assert "memory of none" in choose([tight, row("no", refused=("no GPU",))], PlanLimits()).why

@@ -103,15 +103,34 @@ def _none_keeps(possible: Sequence[Row], limits: PlanLimits) -> MachineChoice:
         nearest = min(finite, key=lambda row: _or_last(row.hours_high))
     return MachineChoice(
         row=None,
-        why=f"no row of the table meets {texts} with a probability of {SURE:.0%}",
+        why=f"no row of the table meets {texts} with a probability of {SURE:.0%}{_bought(nearest, limits)}",
         nearest=nearest,
         code="P10",
     )
 
 
+def _bought(row: Row, limits: PlanLimits) -> str:
+    """How far the budget and the limits reach on this row, start-up and epochs' ends included in the same share as of the whole run."""
+    if (
+        row.step is None
+        or row.hours is None
+        or not row.steps
+        or (limits.budget_usd is not None and not row.usd_per_hour)
+    ):
+        return ""
+    besides = max(row.hours * HOUR - row.steps * row.step.seconds, 0.0)
+    paid = limits.budget_usd / row.usd_per_hour * HOUR if limits.budget_usd is not None and row.usd_per_hour else None
+    until = min(one for one in (limits.max_run_seconds, limits.deadline_seconds, paid) if one is not None)
+    steps = max(int((until - besides) / row.step.seconds), 0)
+    enough = f"enough for {steps:,} of {row.steps:,} steps"
+    if paid == until:
+        return f": {limits.budget_usd:,.10g} USD buy {until / HOUR:.3g} hours of {row.name}, {enough}"
+    return f": {_hours(until)} of {row.name} are {enough}"
+
+
 def _nothing_runs(rows: Sequence[Row]) -> MachineChoice:
     tight = [row for row in rows if row.memory.fit is Fit.DOES_NOT_FIT]
-    if tight:
+    if tight and len(tight) == sum(not row.refused for row in rows):
         roomiest = max(tight, key=lambda row: row.memory.capacity_bytes or 0)
         return MachineChoice(row=None, why="the step fits into the memory of none of them", nearest=roomiest)
     if rows and all(row.refused for row in rows):

@@ -17,6 +17,9 @@ class Payment(StrEnum):
     SAGEMAKER = "on SageMaker"
 
 
+GIVEN = "--usd-per-hour"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
     """USD of one host for one hour. None: not known."""
@@ -33,7 +36,24 @@ class Prices:
     """Where the price in use is from."""
 
     def paid(self, payment: Payment) -> float | None:
-        return {Payment.SPOT: self.spot, Payment.SAGEMAKER: self.sagemaker}.get(payment, self.on_demand)
+        """The price that is paid; None: it is not known. Where SageMaker's is not, it is EC2's on demand, as `whose` says."""
+        if payment is Payment.SAGEMAKER:
+            return self.on_demand if self.sagemaker is None else self.sagemaker
+        return self.spot if payment is Payment.SPOT else self.on_demand
+
+    def whose(self, payment: Payment) -> str:
+        """Whose price `paid` gives, in words; empty: no price is known."""
+        if self.paid(payment) is None:
+            return ""
+        if self.source == GIVEN:
+            return f"those given ({GIVEN})"
+        if payment is Payment.SPOT:
+            return f"EC2's on spot in {self.spot_zone}" if self.spot_zone else "EC2's on spot"
+        if payment is Payment.ON_DEMAND:
+            return "EC2's on demand"
+        if self.sagemaker is None:
+            return f"EC2's on demand: SageMaker's, which is higher, is not known here ({GIVEN})"
+        return "SageMaker's, from an old list"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

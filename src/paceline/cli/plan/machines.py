@@ -11,7 +11,7 @@ from paceline.cli.values import above_zero, counted, counts
 from paceline.errors import UsageError
 from paceline.planner.fleet import Fleet, candidates_given, candidates_of_type
 from paceline.planner.links import LinkClass, is_link_word, link_class
-from paceline.planner.question import Candidate, Prices
+from paceline.planner.question import GIVEN, Candidate, Prices
 
 if TYPE_CHECKING:
     from paceline.catalog.machine_file import MachineFile
@@ -257,5 +257,5 @@ def _given_prices(args: argparse.Namespace) -> Prices:
         on_demand=price,
         sagemaker=price if args.sagemaker_prices else None,
         spot=price if args.spot else None,
-        source="--usd-per-hour",
+        source=GIVEN,
     )

@@ -37,6 +37,7 @@ def question_of(args: argparse.Namespace) -> PlanQuestion:
             next="paceline plan train.py, or with numbers: --gradient-mib MIB --measured-step-ms MS",
         )
     on, measured_type = _measured_on(args, looked, measurements, before)
+    payment = _payment(args)
     return PlanQuestion(
         workload=workload,
         candidates=looked.candidates,
@@ -47,11 +48,43 @@ def question_of(args: argparse.Namespace) -> PlanQuestion:
         goal=goal,
         limits=limits,
         expenses=expenses,
-        payment=Payment.SPOT if args.spot else Payment.SAGEMAKER if args.sagemaker_prices else Payment.ON_DEMAND,
-        assumptions=(*before.assumptions, *assumptions, *_taken_for_granted(args, goal, expenses, looked, workload)),
+        payment=payment,
+        assumptions=(
+            *before.assumptions,
+            *assumptions,
+            *_taken_for_granted(args, goal, expenses, looked, workload),
+            *_whose_prices(looked, payment),
+        ),
         warnings=looked.warnings,
         not_judged=looked.not_judged,
     )
+
+
+def _payment(args: argparse.Namespace) -> Payment:
+    """As the options say; who names types of SageMaker alone pays SageMaker's price."""
+    if args.spot:
+        return Payment.SPOT
+    named = [name.strip() for name in (args.instance or "").split(",")]
+    return (
+        Payment.SAGEMAKER
+        if args.sagemaker_prices or all(name.startswith("ml.") for name in named)
+        else Payment.ON_DEMAND
+    )
+
+
+def _whose_prices(looked: MachineSelection, payment: Payment) -> list[Assumption]:
+    """Whose the prices are, with the types where these differ."""
+    types: dict[str, list[str]] = {}
+    for candidate in looked.candidates:
+        if whose := candidate.prices.whose(payment):
+            types.setdefault(whose, []).append(candidate.name)
+    if len(types) < 2:
+        return [Assumption(what=f"prices are {whose}") for whose in types]
+    named = {whose: list(dict.fromkeys(names)) for whose, names in types.items()}
+    return [
+        Assumption(what=f"the price of {', '.join(names[:3])}{' and others' * (len(names) > 3)} is {whose}")
+        for whose, names in named.items()
+    ]
 
 
 def _goal(args: argparse.Namespace) -> Goal:
