@@ -20,14 +20,15 @@ from paceline.probes.torch_version import read_torch
 from paceline.user_folders import user_cache_folder
 
 _NO_PYTHON = "K06"
-_MOST_NAMED = 4
+_MOST_NAMED = 2
+_LONGEST_WHAT = 160
 _MOST_BYTES = 1 << 20
 
 
 def warning_line(job: Job, gpu_count: int | None, directory: Path, *, master_addr: str | None = None) -> str:
     """The lines to print; empty if there are no findings. `master_addr`: where the command line lets hosts meet.
 
-    Holds:   one line for each mistake in the command line, with the change, and one line for all mistakes in the files
+    Holds:   one line for each mistake in the command line, with the change; for mistakes in the files two, and one with the command
 
     Raises:  UsageError K06: Python cannot parse the script, or a file that it certainly imports
     """
@@ -48,7 +49,7 @@ def warning_line(job: Job, gpu_count: int | None, directory: Path, *, master_add
     of_the_command = [one for one in found["findings"] if not one["place"]]
     lines = [f"paceline  check  {one['code']}: {one['what']}; {one['next']}" for one in of_the_command]
     in_files = [one for one in found["findings"] if one["place"]]
-    return "\n".join([*lines, *([_line_of_files(in_files, job)] if in_files else [])])
+    return "\n".join([*lines, *(_lines_of_files(in_files, job) if in_files else ())])
 
 
 @contextmanager
@@ -107,14 +108,16 @@ def _looked(job: Job, gpu_count: int | None, directory: Path, master_addr: str |
     return {"files": _hashes([path, *(file.path for file in imported)], directory), "findings": findings}
 
 
-def _line_of_files(findings: list[Mapping[str, str]], job: Job) -> str:
-    named = ", ".join(f"{one['code']} {one['place']}" for one in findings[:_MOST_NAMED])
-    more = f" and {len(findings) - _MOST_NAMED} more" if len(findings) > _MOST_NAMED else ""
+def _lines_of_files(findings: list[Mapping[str, str]], job: Job) -> Iterator[str]:
+    """What the first ones are, and the command that says the rest."""
+    for one in findings[:_MOST_NAMED]:
+        yield f"paceline  check  {one['code']} {one['place']}: {one['what'][:_LONGEST_WHAT]}"
+    more = len(findings) - _MOST_NAMED
     ranks = ("--nproc-per-node", str(job.ranks_per_host)) if job.ranks_per_host > 1 else ()
     hosts = ("--nnodes", str(job.max_hosts)) if job.max_hosts > 1 else ()
     module = ("-m",) if job.program.kind is ProgramKind.MODULE else ()
     command = ["paceline", "check", *hosts, *ranks, *module, job.program.target, *job.program.arguments]
-    return f"paceline  check  {named}{more}: {shlex.join(command)}"
+    yield f"paceline  check  {f'and {more} more' if more > 0 else 'what to do'}: {shlex.join(command)}"
 
 
 def _kept(file: Path, facts: str, directory: Path) -> dict[str, Any] | None:
