@@ -1,6 +1,7 @@
 """The exceptions that paceline raises on purpose, in one class hierarchy, each with its exit code.
 
-An error has the four parts of a finding: what happened, what was seen, what to do next, where to read more. Only `cli` prints one.
+An error has the four parts of a finding: what happened, what was seen, what to do next, where to read more. Only `cli` prints one; a
+traceback of Python has the parts as notes, and a notebook shows them alone.
 """
 
 __all__ = ["HostLost", "NotEnoughEvidence", "PacelineError", "RankNeverArrived", "UsageError"]
@@ -21,6 +22,13 @@ class PacelineError(Exception):
         self.saw = saw
         self.next = next
         self.more = more or f"paceline explain {code}"
+        for name, text in (("saw", saw), ("next", next), ("more", f"[{code}] {self.more}")):
+            if text:
+                self.add_note(f"  {name:<8}  {text}")
+
+    def _render_traceback_(self) -> list[str]:
+        """IPython shows these lines in place of the frames, which are paceline's own."""
+        return [f"error[{self.code}]: {self.what}", *self.__notes__]
 
 
 class UsageError(PacelineError):

@@ -57,3 +57,15 @@ def test_a_program_gets_the_same_parts():
         "next": "paceline run --master-port 29501 ...",
         "more": "paceline explain U04",
     }
+
+
+def test_a_traceback_has_the_parts_and_a_notebook_shows_them_alone():
+    error = UsageError("U02", "there is no script x.py", saw="nothing of that name", next="ls")
+    assert error.__notes__ == [
+        "  saw       nothing of that name",
+        "  next      ls",
+        "  more      [U02] paceline explain U02",
+    ]
+    assert error._render_traceback_() == ["error[U02]: there is no script x.py", *error.__notes__]
+    bare = UsageError("U02", "there is no script x.py")
+    assert bare.__notes__ == ["  more      [U02] paceline explain U02"]

@@ -9,7 +9,6 @@ from paceline.errors import UsageError
 from paceline.estimator import console
 from paceline.estimator.arguments import V1_NAMES, accepted, arguments_of, shown, unknown_name
 from paceline.estimator.describe import model_address
-from paceline.estimator.exceptions import explained
 from paceline.estimator.instances import on_engine_of
 from paceline.estimator.job import JobSpec, new_job_name, wishes_of, with_notices
 from paceline.estimator.limits import check_job_name
@@ -30,7 +29,6 @@ class EstimatorBase:
     # The class in the table of arguments. A user's subclass inherits it, and so has the arguments of its base class.
     _class_name: ClassVar[str]
 
-    @explained
     def __init__(self, given: Mapping[str, Any]) -> None:
         values, notices = accepted(self._class_name, given)
         self._hyperparameters: Any = values.pop("hyperparameters")
@@ -40,7 +38,6 @@ class EstimatorBase:
         self._wishes()
         console.notices(notices)
 
-    @explained
     def __setattr__(self, name: str, value: object) -> None:
         rows = arguments_of(self._class_name)
         theirs = name.startswith("_") or hasattr(type(self), name)
@@ -48,7 +45,6 @@ class EstimatorBase:
             raise unknown_name(self._class_name, name, rows)
         super().__setattr__(name, value)
 
-    @explained
     def fit(
         self,
         inputs: object = None,
@@ -68,13 +64,11 @@ class EstimatorBase:
         if wait:
             self.latest_training_job.wait(logs)
 
-    @explained
     def plan(self, inputs: object = None, job_name: str | None = None) -> Request:
         """The request that fit() would send to the engine. Nothing is sent. This method is paceline's own, not v2's."""
         return planned(self._wishes(), inputs, self._job_name(job_name), self.around())
 
     @classmethod
-    @explained
     def attach(cls, training_job_name: str, sagemaker_session: object = None) -> Self:
         """An estimator whose latest job is the given job, found by its name or its run id.
 
@@ -111,22 +105,18 @@ class EstimatorBase:
         made.latest_training_job = job
         return made
 
-    @explained
     def stop(self, *, now: bool = False) -> None:
         """End the latest job; see TrainingJob.stop."""
         self._job().stop(now=now)
 
-    @explained
     def describe(self) -> dict[str, Any]:
         """The latest job in the shape of DescribeTrainingJob's answer."""
         return self._job().describe()
 
-    @explained
     def logs(self) -> None:
         """Print the latest job's output so far, and then follow it until the job ends."""
         self._job().logs()
 
-    @explained
     def wait(self, logs: object = "All") -> None:
         """Wait for the latest job, as fit() does.
 
@@ -134,7 +124,6 @@ class EstimatorBase:
         """
         self._job().wait(logs)
 
-    @explained
     def metrics(self) -> list[dict[str, Any]]:
         """The values that metric_definitions found in the latest job's output."""
         return self._job().metrics()
@@ -157,7 +146,6 @@ class EstimatorBase:
         """The script's hyperparameters as they were given. docs/contract.md says how they are encoded."""
         return dict(self._hyperparameters or {})
 
-    @explained
     def set_hyperparameters(self, **values: Any) -> None:
         """Add or change hyperparameters.
 

@@ -1,13 +1,6 @@
-"""The exceptions for a failed training job, with SDK v2's names, and the four parts of an error in a Python traceback."""
-
-import functools
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+"""The exceptions for a failed training job, with SDK v2's names."""
 
 from paceline.errors import PacelineError
-
-_Given = ParamSpec("_Given")
-_Result = TypeVar("_Result")
 
 
 class UnexpectedStatusException(PacelineError):
@@ -50,26 +43,3 @@ class CapacityError(UnexpectedStatusException):
 
 class TrainingTimeout(UnexpectedStatusException):
     """The job reached its time limit. SDK v2's fit() returns then, as after a completed job; `raise_on_timeout=False` does so here."""
-
-
-def explained(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-    """Wrap the function so that Python prints all four parts of its errors: notes of the exception have what was seen and what to do."""
-
-    @functools.wraps(function)
-    def speaking(*args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
-        try:
-            return function(*args, **kwargs)
-        except PacelineError as error:
-            explain(error)
-            raise
-
-    return speaking
-
-
-def explain(error: PacelineError) -> None:
-    """Add the error's other parts as notes, once."""
-    if not getattr(error, "__notes__", None):
-        parts = (("saw", error.saw), ("next", error.next), ("more", f"[{error.code}] {error.more}"))
-        for name, text in parts:
-            if text:
-                error.add_note(f"  {name:<8}  {text}")

@@ -10,7 +10,6 @@ from typing import Any, NoReturn, Self
 from paceline.errors import UsageError
 from paceline.estimator.arguments import shown
 from paceline.estimator.code import COMMAND_FILE
-from paceline.estimator.exceptions import explained
 from paceline.estimator.inputs import FileSystemInput, TrainingInput
 from paceline.estimator.instances import on_engine_of
 from paceline.estimator.job import JobSpec, new_job_name, wishes_of, with_notices
@@ -101,7 +100,6 @@ class ModelTrainer:
         self.hyperparameters = _hyperparameters(self.hyperparameters)
         self._wishes()
 
-    @explained
     def train(
         self,
         input_data_config: Sequence[Any] | None = None,
@@ -123,7 +121,6 @@ class ModelTrainer:
         return None
 
     @classmethod
-    @explained
     def attach(cls, training_job_name: str) -> TrainingJob:
         """The job with that name or run id.
 
@@ -136,17 +133,14 @@ class ModelTrainer:
         """The latest job, under the name that notebooks of v3 use."""
         return self.latest_training_job
 
-    @explained
     def stop(self, *, now: bool = False) -> None:
         """End the latest job; see TrainingJob.stop."""
         self._job().stop(now=now)
 
-    @explained
     def describe(self) -> dict[str, Any]:
         """The latest job in the shape of DescribeTrainingJob's answer."""
         return self._job().describe()
 
-    @explained
     def metrics(self) -> list[dict[str, Any]]:
         """The values that the metric definitions found in the latest job's output."""
         return self._job().metrics()
@@ -210,7 +204,6 @@ class ModelTrainer:
             "source_code=SourceCode(entry_script='train.py')",
         )
 
-    @explained
     def _with(self, **values: Any) -> Self:
         before = dict(self._added)
         self._added.update(values)

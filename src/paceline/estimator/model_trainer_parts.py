@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 from paceline.errors import UsageError
 from paceline.estimator.arguments import shown
-from paceline.estimator.exceptions import explained
 from paceline.spelling import nearest
 
 DEFAULT_RUN_SECONDS = 3600
@@ -23,7 +22,6 @@ def strict(kind: type[_Part]) -> type[_Part]:
     known = [one.name for one in fields(kind)]  # type: ignore[arg-type]
 
     @functools.wraps(plain)
-    @explained
     def checked(self: _Part, *positional: Any, **given: Any) -> None:
         if positional:
             raise UsageError(

@@ -8,7 +8,6 @@ from typing import Any
 from paceline.errors import PacelineError, UsageError
 from paceline.estimator import console
 from paceline.estimator.describe import description, model_address, training_seconds
-from paceline.estimator.exceptions import explained
 from paceline.estimator.failure import LIMITS, failure_of
 from paceline.estimator.metrics import metric_rows
 from paceline.estimator.session import Surroundings, surroundings
@@ -63,22 +62,18 @@ class TrainingJob:
         """The location of the job's model, in SDK v3's form."""
         return ModelArtifacts(model_address(self._submitted(), self.run_dir))
 
-    @explained
     def status(self) -> Observation:
         """The job's current state. This also updates the recording if the engine can do so."""
         return jobs.observe(self.run_dir, self.around.environ)
 
-    @explained
     def stop(self, *, now: bool = False) -> None:
         """End the job: SIGTERM to every rank, SIGKILL after the grace period; with `now`, SIGKILL at once. No effect on an ended job."""
         jobs.cancel(self.run_dir, self.around.environ, now=now)
 
-    @explained
     def describe(self) -> dict[str, Any]:
         """The job in the format of DescribeTrainingJob's answer."""
         return description(self._submitted(), self.status(), self.run_dir, self.around.now_ns())
 
-    @explained
     def wait(self, logs: object = "All") -> None:
         """Print status and output until the job ends.
 
@@ -95,12 +90,10 @@ class TrainingJob:
             return
         raise failure_of(seen, self.name, self.run_id, self.run_dir)
 
-    @explained
     def logs(self) -> None:
         """Print the output so far, and then follow it until the job ends."""
         self._follow(show_output=True)
 
-    @explained
     def metrics(self) -> list[dict[str, Any]]:
         """Every value that metric_definitions find in the output: timestamp, metric_name, value, rank."""
         algorithm = self._submitted().job.platform.get("AlgorithmSpecification", {})

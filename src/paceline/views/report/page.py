@@ -254,7 +254,7 @@ def _slowest_more(facts: Facts) -> str:
 
 def _cost_tile(cost: Facts | None) -> tuple[str, str]:
     if cost is None:
-        return "not known", "say --price USD_PER_HOUR"
+        return "not known", "paceline report --price USD_PER_HOUR"
     more = [f"{_usd(cost['usd_at_end'])} at the end"] if cost["usd_at_end"] is not None else []
     more += [f"{_usd(cost['usd_lost'])} of it in restarts"] if cost["usd_lost"] else []
     more += [f"{cost['usd_per_hour']:g} USD an hour and host, {cost['price_from']}"]
@@ -269,7 +269,7 @@ def _end_tile(facts: Facts, end: Facts | None) -> tuple[str, str]:
     if facts["identity"]["finished_ns"] is not None:
         return "it has ended", stamp(facts["identity"]["finished_ns"])
     if end is None or end.get("needed_seconds") is None:
-        return UNKNOWN, "say --total-steps N"
+        return UNKNOWN, "paceline run --total-steps N"
     return duration(max(end["needed_seconds"] - end["elapsed_seconds"], 0.0)), facts["forecast_text"]
 
 
