@@ -28,7 +28,7 @@ def test_a_duration_is_seconds_or_a_sum_of_units(text, seconds):
     assert duration_seconds("--max-run", text) == duration("--max-run", text) == seconds
 
 
-@pytest.mark.parametrize("text", ["soon", "", " ", "1w", "m"])
+@pytest.mark.parametrize("text", ["soon", "", " ", "1w", "m", "1d12", "2h30", "1m5"])
 def test_what_is_no_duration_is_refused_with_one_that_is(text):
     error = refusal(duration_seconds, "--timeout", text, "10m")
     assert (error.code, error.next) == ("U03", "--timeout 10m")

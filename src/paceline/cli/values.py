@@ -21,7 +21,8 @@ MOST = 1e18
 _STREAMS = re.compile(r"[0123]")
 _STREAMS_BY_RANK = re.compile(r"(\d:[0123],)*(\d:[0123])")
 _OCTAL = re.compile(r"[0-7]{3,4}")
-_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
+# A bare number behind a unit, as in 1d12, could be meant as anything.
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?|(\d+(?:\.\d+)?)")
 _SCALED = re.compile(r"(\d+(?:\.\d+)?)\s*([kKmMbBgGtT]?)")
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 _MEASURED_AT = re.compile(r"(?P<hosts>[^x=]+)(?:x(?P<devices>[^=]+))?=(?P<ms>.+)")
@@ -116,8 +117,8 @@ def duration_seconds(option: str, text: str, example: str = "12h") -> float:
             saw="durations are 90, 90s, 15m, 12h, 1d or 1h30m",
             next=f"{option} {example}",
         )
-    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    return days * 86400 + hours * 3600 + minutes * 60 + seconds
+    days, hours, minutes, seconds, bare = (float(part or 0) for part in match.groups())
+    return days * 86400 + hours * 3600 + minutes * 60 + seconds + bare
 
 
 def duration(option: str, text: str, *, example: str = "12h", zero: bool = False) -> float:

@@ -434,6 +434,12 @@ def _on_hang(args: argparse.Namespace) -> str:
             f"--on-hang resume --resume {args.resume}",
             "paceline run --resume auto --on-hang resume ...",
         )
+    if choice == "restart" and not args.max_restarts:
+        raise _disagree(
+            "--on-hang restart needs --max-restarts: without it no restart is left, and a hang would end the job",
+            "--on-hang restart --max-restarts 0",
+            "paceline run --on-hang restart --max-restarts 1 ...",
+        )
     return choice
 
 
