@@ -5,7 +5,7 @@ import json
 import pytest
 
 from paceline.cli import main
-from paceline.estimator.in_source import Cell, cells_of, estimators_in, verdicts_of_estimator
+from paceline.estimator.in_source import SourceCell, cells_of, estimators_in, verdicts_of_estimator
 
 SMDDP = "distribution={'smdistributed': {'dataparallel': {'enabled': True}}}"
 VERSIONS = "framework_version='2.1', py_version='py310'"
@@ -36,7 +36,7 @@ def project(tmp_path, monkeypatch):
     ],
 )  # fmt: skip
 def test_a_call_is_found_with_the_values_that_the_source_has(text, kind, values, unknown):
-    (found,) = estimators_in([Cell("a.py", text)])
+    (found,) = estimators_in([SourceCell("a.py", text)])
     assert (found.class_name, dict(found.values), found.unknown) == (kind, values, unknown)
 
 
@@ -50,7 +50,7 @@ def test_a_call_is_found_with_the_values_that_the_source_has(text, kind, values,
     ],
 )
 def test_other_sources_build_none(text):
-    assert estimators_in([Cell("a.py", text)]) == []
+    assert estimators_in([SourceCell("a.py", text)]) == []
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_other_sources_build_none(text):
     ],
 )  # fmt: skip
 def test_the_job_of_an_estimator_is_judged(project, arguments, codes):
-    (found,) = estimators_in([Cell("a.py", build(arguments))])
+    (found,) = estimators_in([SourceCell("a.py", build(arguments))])
     fired = {verdict.code for verdict in verdicts_of_estimator(found, project) if verdict.findings}
     assert codes <= fired
 
 
 def test_an_argument_that_is_known_only_later_is_not_judged_and_not_refused(project):
     (found,) = estimators_in(
-        [Cell("a.py", build("entry_point='train.py', role=ROLE, instance_count=2, instance_type=KIND"))]
+        [SourceCell("a.py", build("entry_point='train.py', role=ROLE, instance_count=2, instance_type=KIND"))]
     )
     verdicts = verdicts_of_estimator(found, project)
     assert any("instance_type" in verdict.missing for verdict in verdicts)

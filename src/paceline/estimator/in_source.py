@@ -27,7 +27,7 @@ _MOST_NOTEBOOK_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class SourceCell:
     """A piece of source text."""
 
     path: str
@@ -52,13 +52,13 @@ class FoundEstimator:
     """Arguments whose values are known only when the source runs."""
 
 
-def cells_of(path: Path, name: str) -> list[Cell]:
+def cells_of(path: Path, name: str) -> list[SourceCell]:
     """The source text of a script, or of the code cells of a notebook.
 
     Raises:  UsageError U02: the notebook cannot be read
     """
     if path.suffix != ".ipynb":
-        return [Cell(name, path.read_text(encoding="utf-8", errors="replace"))]
+        return [SourceCell(name, path.read_text(encoding="utf-8", errors="replace"))]
     try:
         if path.stat().st_size > _MOST_NOTEBOOK_BYTES:
             raise ValueError(f"larger than {_MOST_NOTEBOOK_BYTES >> 20} MiB")
@@ -70,7 +70,7 @@ def cells_of(path: Path, name: str) -> list[Cell]:
         raise UsageError(
             "U02", f"{name} is no notebook that can be read", saw=str(error)[:200], next=f"python3 -m json.tool {name}"
         ) from None
-    return [Cell(f"{name} cell {number}", _python(text)) for number, text in code]
+    return [SourceCell(f"{name} cell {number}", _python(text)) for number, text in code]
 
 
 def _python(text: str) -> str:
@@ -79,7 +79,7 @@ def _python(text: str) -> str:
     return "\n".join("pass" if _NOT_PYTHON.match(line) else line for line in text.splitlines())
 
 
-def estimators_in(cells: Sequence[Cell]) -> list[FoundEstimator]:
+def estimators_in(cells: Sequence[SourceCell]) -> list[FoundEstimator]:
     """Each call of a class of the SageMaker SDK, or of paceline's, that builds an estimator. Later cells know the names of earlier ones."""
     scripts = [script for cell in cells if isinstance(script := parse(cell.text, cell.path, None), Script)]
     classes = {name: known for script in scripts for name, known in _imported(script)}
