@@ -509,3 +509,19 @@ def test_a_lost_connection_alone_says_nothing_of_a_guard(crashed, exit_of, found
     exits = exit_of(1, error=("KeyError", "'x'")), exit_of(0, after=20.1, error=("ConnectionResetError", LOST[1]))
     (finding,) = found("C01", crashed(*exits, tails={0: "ConnectionResetError: [Errno 104] Connection reset by peer"}))
     assert finding.ranks == (1,) and "guard" not in finding.title
+
+
+@pytest.mark.parametrize(
+    ("joined", "line", "advice"),
+    [
+        ("10.93.0.2", "Gloo connectFullMesh failed with timed out connecting: remote=[127.0.0.1]:2455", "GLOO_SOCKET_IFNAME"),
+        ("10.93.0.2", "Gloo connectFullMesh failed with timed out connecting: remote=[10.93.0.2]:2455", "allow every TCP port"),
+        ("127.0.0.2", "Gloo connectFullMesh failed with timed out connecting: remote=[127.0.0.2]:2455", "allow every TCP port"),
+    ],
+)  # fmt: skip
+def test_a_mesh_that_was_tried_to_a_loopback_address_is_no_matter_of_ports(
+    crashed, exit_of, found, joined, line, advice
+):
+    case = crashed(exit_of(1, error=("RuntimeError", line)), events=({"event": "host_joined", "address": joined},))
+    (finding,) = found("R09", case)
+    assert advice in finding.next[0]
