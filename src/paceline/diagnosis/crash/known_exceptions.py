@@ -100,7 +100,38 @@ KNOWN = (
         of_environment=True,
     ),
     _known(
-        r"undefined symbol: |cannot open shared object file|version `GLIBC\w*_[\d.]+' not found",
+        r"instance_type \S+ is not supported by (?:smdataparallel|smdistributed)",
+        "paceline instances --for smddp lists the types that SMDDP serves, with the reasons; on any other type: "
+        "distribution={'torch_distributed': {'enabled': True}}",
+        "sagemaker-python-sdk v2, fw_utils.validate_smdistributed",
+        of_environment=True,
+    ),
+    _known(
+        r"No module named '?smdistributed",
+        "this image has no SMDDP, which is in SageMaker's own images alone: under `paceline run` the import works, and with "
+        "torch.distributed init_process_group('nccl') needs none",
+        "AWS, SageMaker distributed data parallel library; aws/deep-learning-containers",
+        of_environment=True,
+    ),
+    _known(
+        r"(?i:(?:invalid backend|unknown c10d backend type)[^\n]{0,20}smddp)",
+        "import smdistributed.dataparallel.torch.torch_smddp before init_process_group: the import makes the backend known; under "
+        "`paceline run` it is known without; where the image has no SMDDP, init_process_group('nccl')",
+        "AWS, SMDDP 1.4 and later; torch/distributed/distributed_c10d.py",
+    ),
+    _known(
+        r"torch_smddp\S*\.so: undefined symbol",
+        "SMDDP of this image was built for its own torch, and another one was installed over it: leave torch out of requirements.txt",
+        "AWS, SMDDP release notes: one build for each release of torch",
+        of_environment=True,
+    ),
+    _known(
+        r"module '(?:smdistributed[\w.]*|torch\.distributed)' has no attribute '\w+'",
+        "no release had that name: paceline check SCRIPT says which one is meant (K10)",
+        "AWS, SMDDP 1.0 to 1.4, API documents",
+    ),
+    _known(
+        r"(?<!smddp\.so: )undefined symbol: |cannot open shared object file|version `GLIBC\w*_[\d.]+' not found",
         "an extension was built for another torch, CUDA or system: install one built for these, or build it again",
         "ld.so(8)",
         of_environment=True,
