@@ -202,6 +202,15 @@ def test_a_rank_that_alone_had_no_cpu_is_not_surely_the_neighbours(found, slow, 
     assert finding.confidence is Confidence.LIKELY
 
 
+def test_a_neighbour_is_not_charged_with_a_stragglers_own_milliseconds(found, slow, tempo, rank_tempo):
+    late = tempo(rank_tempo(0), rank_tempo(1, 30.0, cpu_wait_seconds=0.018), hosts=CROWDED)
+    (finding,) = found("s04", slow(late, host_looks=[host_look(((77, "pytest", 1.2),))]))
+    said = " ".join(finding.saw)
+    assert "it costs 18 ms of each step" in said and "30 ms" not in said
+    assert "rank 1 is late by 12 ms of a step besides, which this does not explain" in said
+    assert finding.confidence is Confidence.LIKELY
+
+
 def test_time_stolen_by_other_guests(found, slow, tempo, rank_tempo):
     stolen = tempo(rank_tempo(0), rank_tempo(1), hosts={"algo-1": {"steal_fraction": 0.3}})
     (finding,) = found("s04", slow(stolen))

@@ -5,13 +5,13 @@ from statistics import fmean
 
 from paceline.diagnosis.case import Case, HostTiming, Level, StepTiming
 from paceline.diagnosis.slow.slowdown import (
-    Late,
     cores_beside,
     cost_text,
     exchange_seconds,
     hosts_of_machine,
     is_worth,
     late_ranks,
+    milliseconds,
     ranks_on,
     steady_tempo,
     waited_for_a_cpu,
@@ -89,12 +89,16 @@ def _judge(
         return None
     count = host.cpu_count or (seen.cpu_count if seen else None) or 1
     late = late_ranks(tempo)
-    # A neighbour slows down all ranks of its host. It does not explain why one of them is later than the others.
-    one_alone = late is not None and bool(set(ranks) - set(late.numbers)) and bool(set(late.numbers) & set(ranks))
-    explained = late is not None and one_alone and _is_explained(tempo, late)
-    one_alone = one_alone and not explained
-    named = late is not None and not one_alone and bool(set(late.numbers) & set(ranks))
-    gain = late.gain_seconds if late and named else _lost(tempo, ranks, cores, count, crowded, steal)
+    its_late = late if late is not None and set(late.numbers) & set(ranks) else None
+    # A neighbour slows down all ranks of its host. Why one of them is later than the others it explains by what that one waited for a CPU.
+    one_alone = its_late is not None and bool(set(ranks) - set(its_late.numbers))
+    waited = waited_for_a_cpu(tempo, its_late) if its_late is not None and one_alone else None
+    explained = its_late is not None and waited is not None and waited >= its_late.gain_seconds / 2
+    named = its_late is not None and not one_alone
+    gain, besides = _lost(tempo, ranks, cores, count, crowded, steal), 0.0
+    if its_late is not None and (named or explained):
+        gain = its_late.gain_seconds if waited is None else min(waited, its_late.gain_seconds)
+        besides = its_late.gain_seconds - gain
     if not is_worth(gain, tempo):
         return None
     # If moving the data takes longer than the neighbour can cost, the exchange is the first thing to look at.
@@ -108,8 +112,12 @@ def _judge(
         saw.append(f"the hypervisor took {steal:.0%} of the time of {host.host} for other guests")
     saw.append(f"tasks on {host.host} waited for one of its {count} cores in {crowded:.0%} of the time")
     saw.append(
-        f"{named_ranks(ranks)} run{'s' * (len(ranks) == 1)} there: {'' if named else 'estimated, '}{cost_text(gain, tempo)}"
+        f"{named_ranks(ranks)} run{'s' * (len(ranks) == 1)} there: {'' if named or explained else 'estimated, '}{cost_text(gain, tempo)}"
     )
+    if its_late is not None and is_worth(besides, tempo):
+        saw.append(
+            f"{named_ranks(its_late.numbers)} is late by {milliseconds(besides)} of a step besides, which this does not explain"
+        )
     pids = ",".join(str(pid) for pid, _, _ in foreign[:3])
     return CauseFinding(
         code="S04",
@@ -117,8 +125,12 @@ def _judge(
         level=Level.SLOW,
         ranks=ranks,
         hosts=here,
-        confidence=Confidence.UNCLEAR if one_alone else Confidence.HIGH if sure else Confidence.LIKELY,
-        since_step=late.since_step if late and named else None,
+        confidence=Confidence.UNCLEAR
+        if one_alone and not explained
+        else Confidence.HIGH
+        if sure
+        else Confidence.LIKELY,
+        since_step=its_late.since_step if its_late and (named or explained) else None,
         saw=tuple(saw),
         ruled_out=("S03 over-subscription: the CPU is used outside the job",) if cores >= FOREIGN_CORES else (),
         next=(
@@ -126,12 +138,6 @@ def _judge(
             *(("move the job off this machine, or to a dedicated instance",) if steal >= STEAL_FRACTION else ()),
         ),
     )
-
-
-def _is_explained(tempo: StepTiming, late: Late) -> bool:
-    """Whether a rank is late mostly because it had no CPU: the neighbour runs on the same cores."""
-    waited = waited_for_a_cpu(tempo, late)
-    return waited is not None and waited >= late.gain_seconds / 2
 
 
 def _lost(tempo: StepTiming, ranks: tuple[int, ...], foreign: float, count: int, crowded: float, steal: float) -> float:
