@@ -59,7 +59,8 @@ def run(args: argparse.Namespace) -> int:
         return run_on_hosts(args)
     _refuse_without_hosts(args)
     with said_to_sagemaker("/opt/ml" if args.opt_ml and args.local_hosts is None else args.base_dir):
-        file = job_file_of(args, ("run", *args.argv))
+        with _variables_named(args.argv, os.environ):
+            file = job_file_of(args, ("run", *args.argv))
         _say_unknown_keys(args.rdzv_conf)
         job, config = prepare(file, os.environ, starts_hosts=args.local_hosts is not None)
         if job.is_first and "PYTHON_EXEC" not in os.environ:
@@ -78,6 +79,27 @@ def run(args: argparse.Namespace) -> int:
             config = replace(config, run_id=config.run_id or new_run_id())
             start_beside(config.runs_root / str(config.run_id))
         return run_here(job, config, file)
+
+
+@contextmanager
+def _variables_named(argv: Sequence[str], environ: Mapping[str, str]) -> Iterator[None]:
+    """Name the variable in place of an option that was not typed and has its value from it.
+
+    Raises:  UsageError: what the block raises
+    """
+    from paceline.cli.job.option_tables import TORCHRUN
+
+    try:
+        yield
+    except UsageError as error:
+        typed = {word.partition("=")[0].replace("_", "-") for word in argv}
+        for option in TORCHRUN:
+            flag, value = f"--{option.name}", environ.get(option.variable or "")
+            if value is not None and flag not in typed and error.what.startswith(f"{flag} {value}"):
+                what = error.what.replace(f"{flag} {value}", f"{option.variable}={value}", 1)
+                next_step = f"unset {option.variable}, or {error.next}"
+                raise UsageError(error.code, what, saw=error.saw or f"{flag} was not typed", next=next_step) from None
+        raise
 
 
 def _say_unknown_keys(rdzv_conf: str) -> None:
