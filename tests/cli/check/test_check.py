@@ -135,6 +135,9 @@ def test_options_of_run_describe_the_job(project, capsys):
     assert main(["check", "--fail-on", "K21", "--nnodes", "2", "train.py"]) == 1
     assert main(["check", "--fail-on", "K21", "--nnodes", "2", "--master-addr", "algo-1", "train.py"]) == 0
     assert main(["check", "--fail-on", "K21", "--local-hosts", "2", "train.py"]) == 0
+    # There nobody types where the hosts meet.
+    assert main(["check", "--fail-on", "K21", "--instance", "ml.m5.large", "--nnodes", "2", "train.py"]) == 0
+    assert main(["check", "--fail-on", "K21", "--engine", "sagemaker", "--nnodes", "2", "train.py"]) == 0
     assert main(["check", "--fail-on", "K20", "train.py", "--nnodes", "2"]) == 1
 
 

@@ -220,7 +220,9 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
         profile=job.contract.profile,
         plan=planned(instance, job.max_hosts, job.max_run_seconds, args.plan) if args.plan is not None else None,
     )
-    by_hand = run_args.local_hosts is None and not run_args.standalone
+    # Elsewhere the engine says where the hosts meet.
+    is_here = args.engine == "local" and args.hosts is None and instance is None
+    by_hand = is_here and run_args.local_hosts is None and not run_args.standalone
     of_the_job = checks_of(
         replace(
             before,
