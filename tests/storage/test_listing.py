@@ -6,7 +6,7 @@ import uuid
 import pytest
 
 from paceline.errors import UsageError
-from paceline.storage.listing import beginning_with, check, listing, listing_or_nothing, parse_manifest
+from paceline.storage.listing import beginning_with, check, check_writable, listing, listing_or_nothing, parse_manifest
 
 pytest.importorskip("fsspec")
 
@@ -127,3 +127,13 @@ def test_an_augmented_manifest_is_refused_with_the_reason():
 def test_a_prefix_of_sagemaker_is_the_beginning_of_an_address(store, begin, found):
     prefix = store(**{"data__run-1__x": b"", "data__run-1__y__z": b"", "data__run-10__x": b"", "data__run-2": b""})
     assert keys(beginning_with(f"{prefix}/{begin}", "d")) == found
+
+
+def test_a_directory_that_cannot_be_written_is_refused_before_the_job(tmp_path):
+    (tmp_path / "file").write_text("")
+    for place in ("/proc/x", str(tmp_path / "file" / "below")):
+        with pytest.raises(UsageError) as refused:
+            check_writable(f"file://{place}/", "what the job leaves cannot be sent")
+        assert refused.value.code in ("E51", "E52", "E53") and place in refused.value.what
+    check_writable(f"file://{tmp_path}/new/place/", "what the job leaves cannot be sent")
+    assert list((tmp_path / "new" / "place").iterdir()) == []

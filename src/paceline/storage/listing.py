@@ -63,9 +63,9 @@ def check(url: str, doing: str, data_type: str = PREFIX) -> None:
 
 
 def check_writable(url: str, doing: str) -> None:
-    """Check that the target for a job's artefacts exists; whether it is writable shows with the first file.
+    """Check that the target for a job's artefacts exists, and a directory also that a file can be written into it.
 
-    A user who may write but not list is accepted once a small file could be written.
+    A user of a bucket who may write but not list is accepted once a small file could be written.
 
     Raises:  UsageError E50 (no plug-in), E51 (no such bucket), E52 (denied), E53 (not reachable)
     """
@@ -74,10 +74,17 @@ def check_writable(url: str, doing: str) -> None:
         try:
             require_bucket(opened, path)
         except PermissionError:
-            probe = f"{path.rstrip('/')}/.paceline-{os.urandom(4).hex()}"
-            opened.pipe_file(probe, b"")
-            with suppress(PermissionError):
-                opened.rm(probe)
+            _write_and_remove(opened, path)
+        if "file" in _protocols(opened):
+            opened.makedirs(path, exist_ok=True)
+            _write_and_remove(opened, path)
+
+
+def _write_and_remove(opened: Any, path: str) -> None:
+    probe = f"{path.rstrip('/')}/.paceline-{os.urandom(4).hex()}"
+    opened.pipe_file(probe, b"")
+    with suppress(PermissionError):
+        opened.rm(probe)
 
 
 def require_bucket(opened: Any, path: str) -> None:
