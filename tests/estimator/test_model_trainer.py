@@ -207,3 +207,12 @@ def test_training_goes_through_the_same_job(trainer, capsys):
     made.latest_training_job.wait()
     assert made.describe()["TrainingJobStatus"] == "Completed"
     assert ModelTrainer.attach(made.latest_training_job.name).run_id == made.latest_training_job.run_id
+
+
+def test_a_command_is_told_where_its_hyperparameters_are(trainer, capsys):
+    by_command = SourceCode(source_dir="src", command="python train.py")
+    job_of(trainer(source_code=by_command, hyperparameters={"epochs": 3}))
+    assert "no hyperparameters as arguments" in capsys.readouterr().err
+    job_of(trainer(source_code=by_command))
+    job_of(trainer(hyperparameters={"epochs": 3}))
+    assert "no hyperparameters as arguments" not in capsys.readouterr().err

@@ -294,6 +294,10 @@ def _notices(
         )
     if per_host == "1" and distribution.strategy == "plain" and (machines.gpus_per_host or 0) > 1:
         found.append(f"one process on a host of {machines.gpus_per_host} GPUs; {_ONE_PER_GPU} starts one per GPU")
+    if values.get("command") is not None and values.get("hyperparameters"):
+        found.append(
+            "the command gets no hyperparameters as arguments, as on SageMaker: read SM_HPS in the script, or name entry_script"
+        )
     if machines.engine == "local" and machines.instance_type == LOCAL_GPU and machines.hosts > 1:
         found.append(f"{machines.hosts} hosts on this machine share its GPUs")
     return tuple(found)
