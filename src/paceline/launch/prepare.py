@@ -11,6 +11,7 @@ from paceline.contract.tree import OPT_ML, read_job
 from paceline.errors import UsageError
 from paceline.facts import Job
 from paceline.job_file import HostSetup, JobFile
+from paceline.launch.job.messages import MOST_RANKS_PER_HOST
 from paceline.launch.program import require_program
 from paceline.launch.tf_config import MULTI_WORKER_MIRRORED, PARAMETER_SERVER
 from paceline.launch.token import token_for
@@ -230,6 +231,13 @@ def _ranks_per_host(text: str, gpu_count: int | None, gpu_reason: str) -> int:
             f"--nproc-per-node {text!r} is not a number of ranks, gpu, cpu or auto",
             saw=text,
             next="paceline run --nproc-per-node 2 ...",
+        )
+    if int(text) > MOST_RANKS_PER_HOST:
+        raise UsageError(
+            "U03",
+            f"--nproc-per-node {text} is more than the {MOST_RANKS_PER_HOST} ranks that a host may have",
+            saw=f"{os.cpu_count()} CPUs here",
+            next="paceline run --nproc-per-node cpu ...",
         )
     return int(text)
 

@@ -41,7 +41,14 @@ def _require_file(program: Program, target: str) -> None:
             "U02",
             f"{target} is a directory without __main__.py",
             saw=str(path.resolve()),
-            next=f"{shlex.quote(target.rstrip('/') + '/train.py')} instead of {shlex.quote(target)}",
+            next=_script_of(target),
+        )
+    if os.path.islink(path) and not os.path.exists(path):
+        raise UsageError(
+            "U02",
+            f"{target} is a link to {os.readlink(path)}, which is not there",
+            saw=f"looked in {Path.cwd()}",
+            next=f"ls -l {shlex.quote(target)}",
         )
     if not os.path.exists(path):
         raise UsageError(
@@ -53,6 +60,14 @@ def _require_file(program: Program, target: str) -> None:
         )
 
 
+def _script_of(directory: str) -> str:
+    """The advice for a directory that is no program: the script that lies in it, if there is one alone."""
+    scripts = sorted(path.name for path in Path(directory).glob("*.py") if path.name != "__init__.py")
+    if len(scripts) == 1:
+        return f"{shlex.quote(os.path.join(directory, scripts[0]))} instead of {shlex.quote(directory)}"
+    return f"ls {shlex.quote(directory)}"
+
+
 def near_script(program: Program, path: Path) -> str:
     """The advice for a script that does not exist at `path`."""
     if program.target.isdecimal() and program.arguments:
@@ -61,7 +76,8 @@ def near_script(program: Program, path: Path) -> str:
     scripts = sorted(other.stem for other in path.parent.glob("*.py")) if os.path.isdir(path.parent) else []
     if near := nearest(path.name.removesuffix(".py"), scripts):
         return f"{shlex.quote(str(Path(program.target).parent / near))}.py instead of {shlex.quote(program.target)}"
-    return f"ls {shlex.quote(str(path.parent))}"
+    there = next((parent for parent in path.parents if os.path.isdir(parent)), Path("."))
+    return f"ls {shlex.quote(str(there))}"
 
 
 def _require_executable(target: str, environ: Mapping[str, str]) -> None:
@@ -98,13 +114,33 @@ def _require_module(target: str, environ: Mapping[str, str]) -> None:
             saw=f"-m {target}",
             next="leave -m out",
         )
-    if "PYTHON_EXEC" in environ or _is_importable(top):
+    if "PYTHON_EXEC" in environ:
+        return
+    if _is_importable(top):
+        _require_file_of_module(target)
         return
     raise UsageError(
         "U02",
         f"there is no module {top}",
         saw=f"looked in {Path.cwd()} and in the packages of {sys.executable}",
         next=_near_module(target),
+    )
+
+
+def _require_file_of_module(target: str) -> None:
+    """Of a module in a package of the current directory: its file. Packages elsewhere may find their modules in any way."""
+    path = Path.cwd().joinpath(*target.split("."))
+    package = path.parent
+    if "." not in target or not (package / "__init__.py").is_file():
+        return
+    forms = (path.with_suffix(".py"), path / "__main__.py", path / "__init__.py")
+    if any(form.is_file() for form in forms) or any(package.glob(f"{path.name}.*")):
+        return
+    raise UsageError(
+        "U02",
+        f"there is no module {target}",
+        saw=f"no {path.name}.py in {package}",
+        next=f"ls {shlex.quote(os.path.relpath(package))}",
     )
 
 

@@ -161,7 +161,8 @@ def test_ranks_per_host_counts_gpus_and_cpus():
     assert job("--numa-binding node train.py", gpu_count=1).numa_binding == "node"
 
 
-def test_each_kind_of_program_is_recognised():
+def test_each_kind_of_program_is_recognised(project):
+    (project / "package" / "train.py").write_text("")
     assert job("-m package.train a").program.kind is ProgramKind.MODULE
     assert job("-m package.train a").name == "train"
     assert job("--no-python ./go.sh a").program.kind is ProgramKind.EXECUTABLE

@@ -389,7 +389,7 @@ def _node_rank(args: argparse.Namespace, most: int) -> int:
     raise _disagree(
         f"--node-rank {rank} is not a host of this job: {most} host{'s are' if most > 1 else ' is'} numbered from 0",
         f"--node-rank {rank} --nnodes {args.nnodes}",
-        f"paceline run --nnodes {rank + 1} --node-rank {rank} ...",
+        f"paceline run --node-rank {most - 1} ...",
     )
 
 
