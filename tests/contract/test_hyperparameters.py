@@ -170,3 +170,18 @@ def test_what_a_container_was_given_is_decoded_or_kept():
 
 def test_a_legal_name_has_only_what_a_shell_allows():
     assert legal_name("train-data.v2") == "TRAIN_DATA_V2"
+
+
+@pytest.mark.parametrize(
+    ("text", "next"),
+    [
+        ("lr:0.1", "--hp lr=0.1 instead of --hp lr:0.1"),
+        ("lr", "--hp lr=VALUE instead of --hp lr"),
+        ("=3", "--hp key=VALUE instead of --hp =3"),
+        ("path:", "--hp path:=VALUE instead of --hp path:"),
+    ],
+)
+def test_a_pair_without_an_equals_sign_is_told_how_it_is_written(text, next):
+    with pytest.raises(UsageError) as refused:
+        parse_hyperparameter(text)
+    assert refused.value.next == next

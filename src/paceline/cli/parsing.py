@@ -96,7 +96,9 @@ class VerbParser(argparse.ArgumentParser):
         return help_text(self.verb)
 
     def unknown_option(self, argv: Sequence[str], word: str, *, saw: str, next: str) -> UsageError:
-        """U01 with the nearest spelling and the corrected command. `saw` and `next` apply if no spelling is near."""
+        """U01 with the nearest spelling and the corrected command. If none is near, it may be the script's own option, which stands behind
+        the script; `saw` and `next` apply if there is no script either.
+        """
         name, equals, value = word.partition("=")
         alike = [spelling for spelling in self.spellings if ("_" in spelling) == ("_" in name)]
         if len(name) > 3 and len(meant := meant_by(spelled((*self.passed_on, *self.verb.rows)), name)) > 1:
@@ -104,7 +106,13 @@ class VerbParser(argparse.ArgumentParser):
             return UsageError(
                 "U01", f"{name} is the beginning of several options", saw=names, next=f"{self.prog} --help"
             )
-        near = nearest(name, alike) or nearest(name, self.spellings)
+        near = nearest(name, alike, _MISSPELT) or nearest(name, self.spellings, _MISSPELT)
+        if near is not None and name == f"--no-{near.removeprefix('--')}":
+            return UsageError(
+                "U01", f"unknown option {name}", saw=f"{near} is off unless it is given", next=f"leave {name} out"
+            )
+        if near is None and (behind := _behind_the_script(argv, word)):
+            saw, next = "the script's own options stand behind it", f"{self.prog} {shlex.join(behind)}"
         if near is None:
             return UsageError("U01", f"unknown option {name}", saw=saw, next=next)
         corrected = [near + equals + value if other == word else other for other in argv]
@@ -123,6 +131,21 @@ class VerbParser(argparse.ArgumentParser):
             f"{self.prog} does not know what to do with {word!r}",
             next=f"{self.prog} {shlex.join(other for other in argv if other != word)}".rstrip(),
         )
+
+
+# How alike an option must be to be named in place of another: with less, --verbose is --role.
+_MISSPELT = 0.75
+
+
+def _behind_the_script(argv: Sequence[str], option: str) -> list[str]:
+    """The words with this option, and what may be its value, behind the script; [] if no script follows."""
+    place = argv.index(option)
+    script = next((at for at, word in enumerate(argv) if at > place and word.endswith((".py", ".sh"))), None)
+    if script is None:
+        return []
+    has_value = "=" not in option and script > place + 1 and not argv[place + 1].startswith("-")
+    moved = argv[place : place + 1 + has_value]
+    return [*argv[:place], *argv[place + 1 + has_value :], *moved]
 
 
 _ARGPARSE = (

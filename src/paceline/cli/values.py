@@ -198,7 +198,8 @@ def signal_names(text: str) -> tuple[str, ...]:
     known = {member.name for member in signal.Signals} - {"SIGKILL", "SIGSTOP"}
     for name in names:
         if name not in known:
-            near = nearest(name, sorted(known)) or "SIGTERM"
+            never = name in ("SIGKILL", "SIGSTOP")
+            near = "SIGTERM" if never else nearest(name, sorted(known)) or "SIGTERM"
             raise bad_value("--signals-to-handle", name, "a signal that a process can handle", near)
     return names
 

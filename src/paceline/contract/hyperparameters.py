@@ -47,7 +47,7 @@ def parse_hyperparameter(text: str) -> tuple[str, Any]:
             "U07",
             f"--hp {text!r} is not key=value",
             saw="no '=' in it" if not equals else "nothing before '='",
-            next=f"--hp {key.strip() or 'key'}=VALUE instead of --hp {shlex.quote(text)}",
+            next=f"--hp {_meant(text)} instead of --hp {shlex.quote(text)}",
         )
     decoded = _json_or_text(value)
     _check_name_and_value(key, decoded, source=f"--hp {text!r}")
@@ -181,6 +181,14 @@ def _decoded(value: Any) -> Any:
         return json.loads(value)
     except ValueError:
         return value
+
+
+def _meant(text: str) -> str:
+    """A pair that was written with a colon, with `=`; else the name with a place for its value."""
+    key, colon, value = text.partition(":")
+    if colon and key.strip() and value.strip() and "=" not in text:
+        return shlex.quote(f"{key.strip()}={value.strip()}")
+    return f"{text.partition('=')[0].strip() or 'key'}=VALUE"
 
 
 def _json_or_text(text: str) -> Any:

@@ -208,7 +208,10 @@ def _ask(python: str, code: str, timeout_seconds: float) -> tuple[Any, str]:
     except subprocess.TimeoutExpired:
         return None, f"{python} did not answer within {timeout_seconds:.0f} s"
     if done.returncode != 0:
-        return None, f"{python}: {(done.stderr.strip().rpartition(chr(10))[2] or f'exit code {done.returncode}')}"
+        said = done.stderr.strip().rpartition("\n")[2]
+        # A program that is no Python repeats what it was asked, which says nothing.
+        said = said if said and "importlib" not in said else f"it ended with {done.returncode} and is perhaps no Python"
+        return None, f"{python}: {said}"
     # The user's own sitecustomize may have printed something before.
     last_line = done.stdout.strip().rpartition("\n")[2]
     try:

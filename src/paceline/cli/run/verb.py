@@ -133,14 +133,20 @@ def _say_source(job: Job, gpu_count: int | None, *, by_hand: bool) -> None:
 
 
 def _refuse_without_hosts(args: argparse.Namespace) -> None:
-    for option, given in (("--option", args.option), ("--env", args.env)):
-        if given:
-            raise UsageError(
-                "U05",
-                f"{option} is for other hosts, and --hosts is not given",
-                saw=f"{option} {given[0].partition('=')[0]}=...",
-                next=f"paceline run --hosts node1,node2 {option} ...",
-            )
+    if args.env:
+        raise UsageError(
+            "U05",
+            "--env is for other hosts, and --hosts is not given",
+            saw="on this host the ranks have the variables of this shell",
+            next=f"{args.env[0].partition('=')[0]}=VALUE in front of the command, in place of --env",
+        )
+    if args.option:
+        raise UsageError(
+            "U05",
+            "--option is for other hosts, and --hosts is not given",
+            saw=f"--option {args.option[0].partition('=')[0]}=...",
+            next="paceline run --hosts node1,node2 --option ...",
+        )
 
 
 def would_run(argv: Sequence[str], environ: Mapping[str, str]) -> Job:
