@@ -140,3 +140,12 @@ def test_the_picture_of_a_hanging_run_begins_with_the_hang_and_has_no_pace():
     assert " ms" not in lines[2] and "LATE" not in "".join(lines)
     assert [line.split()[-1] for line in lines if line.split()[:1] in (["0"], ["1"])] == ["late", "waits"]
     assert top_facts(evidence, pace(RANKS), (), now_ns=NOW)["state"] == "hangs"
+
+
+def test_the_list_says_where_runs_of_other_directories_are():
+    mine = replace(RUN, directory="/home/me/a/.paceline/runs/r-7f3a91")
+    other = replace(RUN, id="r-000002", directory="/home/me/b/.paceline/runs/r-000002")
+    listed = [ListedRun(run, run_state(run, ()), ()) for run in (mine, other)]
+    lines = ps_text(listed, NOW, here="/home/me/a/.paceline/runs", width=None).splitlines()
+    assert "WHERE" in lines[0] and lines[1].split()[-1] == "here" and lines[2].split()[-1] == "/home/me/b"
+    assert "WHERE" not in ps_text(listed[:1], NOW, here="/home/me/a/.paceline/runs", width=None)

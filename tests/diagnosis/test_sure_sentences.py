@@ -1,4 +1,4 @@
-"""No sure sentence that is false: of every recording and log of the tests it is written what is true of it, and nothing else is said surely.
+"""No sure sentence that is false: of each recording and log it is written what is true of it, and nothing else is said surely.
 
 Stretches of healthy training have lists of their own (test_stretches.py), and so have the forms in which NCCL's recorder was recorded.
 """

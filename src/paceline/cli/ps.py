@@ -18,7 +18,15 @@ from paceline.process_identity import start_ticks
 from paceline.recording.evidence import listed_ranks, read_run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.plain_files import open_plain
-from paceline.recording.runs import KnownRun, first_try, is_of_a_measurement, is_submitted, list_runs, read_document
+from paceline.recording.runs import (
+    KnownRun,
+    first_try,
+    is_of_a_measurement,
+    is_submitted,
+    list_runs,
+    read_document,
+    runs_root,
+)
 from paceline.views.ps import ListedRun, ps_facts, ps_text
 from paceline.views.status import run_lasts
 
@@ -50,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(ps_facts(runs)))
     else:
-        print(ps_text(runs, time.time_ns(), width=room(sys.stdout), ascii_only=ascii_only(sys.stdout)))
+        here = os.path.realpath(args.run_dir or runs_root())
+        print(ps_text(runs, time.time_ns(), here=here, width=room(sys.stdout), ascii_only=ascii_only(sys.stdout)))
     return 0
 
 

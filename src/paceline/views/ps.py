@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 from paceline.diagnosis.restarts import RestartTotals
@@ -37,12 +38,30 @@ class ListedRun:
     """How often its ranks were started again, and what that cost."""
 
 
-def ps_text(runs: Sequence[ListedRun], now_ns: int, *, width: int | None = 100, ascii_only: bool = False) -> str:
-    """One line per run, in the order given."""
+def ps_text(
+    runs: Sequence[ListedRun], now_ns: int, *, here: str = "", width: int | None = 100, ascii_only: bool = False
+) -> str:
+    """One line per run, in the order given. `here`: the folder of this directory's runs; others get a column that says where they are."""
     if not runs:
         return "no runs: start one with `paceline run train.py`"
     headers, rows = ps_rows(runs, now_ns)
+    if here and any(_is_elsewhere(listed, here) for listed in runs):
+        headers = (*headers[:-1], "WHERE", headers[-1])
+        rows = [
+            (*row[:-1], _project(listed) if _is_elsewhere(listed, here) else "here", row[-1])
+            for row, listed in zip(rows, runs, strict=True)
+        ]
     return table(headers, rows, right=_NUMBERS, width=width, ascii_only=ascii_only)
+
+
+def _is_elsewhere(listed: ListedRun, here: str) -> bool:
+    return bool(listed.run.directory) and not PurePath(listed.run.directory).is_relative_to(here)
+
+
+def _project(listed: ListedRun) -> str:
+    """The directory in which the run was started, as far as its recording lies in the usual place below it."""
+    parts = PurePath(listed.run.directory).parts
+    return str(PurePath(*parts[: parts.index(".paceline")])) if ".paceline" in parts else listed.run.directory
 
 
 def ps_rows(runs: Sequence[ListedRun], now_ns: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
