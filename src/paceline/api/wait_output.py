@@ -1,8 +1,10 @@
 """What waiting for a run prints in a program, a terminal or a notebook."""
 
+import importlib
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.recording.evidence import evidence
@@ -19,20 +21,27 @@ _LINE_SECONDS = 1.0
 class WaitOutput:
     """Output of `wait`: the ranks' lines and the launcher's on the way, and one line about the progress that is painted over."""
 
-    def __init__(self, recording: Callable[[], RunDirectory], launcher_text: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        recording: Callable[[], RunDirectory],
+        launcher_text: Callable[[], str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._recording = recording
         self._launcher_text = launcher_text
-        self._began = time.monotonic()
+        self._clock = clock
+        self._began = clock()
         self._files: dict[LogName, LogFile] = {}
         self._painted = 0.0
         self._has_line = False
-        # A notebook's output is no terminal, and shows a line that is painted over as one does.
-        self._paints = sys.stdout.isatty() or "ipykernel" in sys.modules
+        # A notebook keeps all that is printed: there the line is one output that is changed.
+        self._in_notebook = "ipykernel" in sys.modules
+        self._handle: Any = None
 
     def go_on(self) -> None:
         self._print([self._launcher_text(), *self._new_lines()])
-        if self._paints and time.monotonic() - self._painted >= _LINE_SECONDS:
-            self._painted = time.monotonic()
+        if (self._in_notebook or sys.stdout.isatty()) and self._clock() - self._painted >= _LINE_SECONDS:
+            self._painted = self._clock()
             self._paint()
 
     def finish(self) -> None:
@@ -40,6 +49,8 @@ class WaitOutput:
         lines = self._new_lines()
         rest = [self._line(name, rest) for name, file in self._files.items() if (rest := file.rest())]
         self._print([*lines, *rest, self._launcher_text()])
+        if self._handle is not None:
+            self._show("")
 
     def _new_lines(self) -> list[str]:
         for file in log_files((self._recording(),), LogChoice()):
@@ -65,7 +76,19 @@ class WaitOutput:
             found = evidence(self._recording().path, recent=True)
         except (OSError, UsageError, NotEnoughEvidence):
             return
-        line = live_line(pace(found.ranks, ended=False), time.monotonic() - self._began, width=WIDTH)
+        line = live_line(pace(found.ranks, ended=False), self._clock() - self._began, width=WIDTH)
+        if self._in_notebook:
+            self._show(line)
+            return
         sys.stdout.write("\r" + line.ljust(WIDTH))
         sys.stdout.flush()
         self._has_line = True
+
+    def _show(self, line: str) -> None:
+        """Source: IPython, IPython.display.display, display_id"""
+        if self._handle is None:
+            self._handle = importlib.import_module("IPython.display").display(
+                {"text/plain": line}, raw=True, display_id=True
+            )
+        else:
+            self._handle.update({"text/plain": line}, raw=True)
