@@ -37,6 +37,18 @@ class Level(StrEnum):
     SLOW = "slow"
 
 
+class Ground(StrEnum):
+    """A kind of evidence on which a finding may rest."""
+
+    EXIT = "how a process ended"
+    WORDS = "what a process raised or printed"
+    SNAPSHOT = "a look at the rank or at its host"
+    CALLS = "what the ranks issued, by their calls or by a flight recorder"
+    MARKS = "settings, parameters and samples of the ranks"
+    TIMES = "how the job steps"
+    EVENTS = "what agents told"
+
+
 # The possible levels of a cause's findings, by the letter of its code.
 _LEVELS_OF = {
     "N": (Level.STALL, Level.WAITING),
@@ -164,6 +176,8 @@ class Cause:
     """The level of its findings, if the code's letter does not determine it."""
     beats: tuple[str, ...] = ()
     """Codes of less specific causes, which are not reported for the same ranks when this one is found."""
+    sure_by: tuple[Ground, ...] = ()
+    """Kinds of evidence of which one at least is needed for a finding of high confidence."""
     preview: bool = False
     """Whether it was tested on recorded or synthetic evidence only, and never with the real fault."""
 

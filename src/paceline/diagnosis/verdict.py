@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from paceline.diagnosis.case import Case, Level, from_plain
+from paceline.diagnosis.grounds import not_surer_than_its_grounds
 from paceline.diagnosis.hang.unexplained import unexplained
 from paceline.diagnosis.unexplained_time import unexplained_time
 from paceline.facts import host_order
@@ -37,7 +38,9 @@ def diagnose(case: Case, causes: Sequence[Cause]) -> Diagnosis:
     missing: list[str] = []
     for cause in causes:
         try:
-            found += cause.find(case)
+            # One by one: what a rule found before it missed a fact counts.
+            for finding in cause.find(case):
+                found.append(not_surer_than_its_grounds(case, cause, finding))
         except Unknown as unknown:
             missing.append(f"{cause.code} {cause.title}: {unknown}")
         except Exception as error:

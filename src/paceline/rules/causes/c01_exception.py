@@ -25,7 +25,7 @@ from paceline.diagnosis.crash.origins import is_drivers, is_interrupt
 from paceline.diagnosis.crash.root_cause import telling_line
 from paceline.diagnosis.crash.shared_memory import Shortage, shortage_in
 from paceline.facts import RankError, RankExit
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "exception in the script"
@@ -173,4 +173,4 @@ def _install(package: str, error: RankError) -> tuple[str]:
     return (f"{python} -m pip list: is {package} installed for the Python that ran the script?",)
 
 
-RULE = Cause(code="C01", title=TITLE, page=PAGE, find=find, beats=("N10",))
+RULE = Cause(code="C01", title=TITLE, page=PAGE, find=find, beats=("N10",), sure_by=(Ground.EXIT, Ground.WORDS))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from paceline.diagnosis.case import Case
 from paceline.diagnosis.crash.exits import crash, ended, ended_by, failures, log_command, matching_line, tail_of
 from paceline.facts import RankExit
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 from paceline.spelling import plural
 
 TITLE = "killed at its memory limit"
@@ -91,4 +91,6 @@ def _held(case: Case, exit: RankExit) -> str:
     return ""
 
 
-RULE = Cause(code="C02", title=TITLE, page=PAGE, find=find, beats=("C01", "C04", "C12"))
+RULE = Cause(
+    code="C02", title=TITLE, page=PAGE, find=find, beats=("C01", "C04", "C12"), sure_by=(Ground.EXIT, Ground.WORDS)
+)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
 from paceline.diagnosis.crash.exits import crash, ended, ended_by, failures, log_command
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 TITLE = "the host ran out of memory"
 PAGE = """\
@@ -49,4 +49,6 @@ def find(case: Case) -> Iterator[CauseFinding]:
             )
 
 
-RULE = Cause(code="C03", title=TITLE, page=PAGE, find=find, beats=("C04",), preview=True)
+RULE = Cause(
+    code="C03", title=TITLE, page=PAGE, find=find, beats=("C04",), preview=True, sure_by=(Ground.EXIT, Ground.WORDS)
+)

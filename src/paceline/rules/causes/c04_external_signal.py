@@ -7,7 +7,7 @@ from paceline.diagnosis.case import Case
 from paceline.diagnosis.crash.exits import crash, ended, ended_by, failures, place_of
 from paceline.diagnosis.crash.origins import is_interrupt
 from paceline.facts import RankExit
-from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 from paceline.probes.sigkill_source import NOT_FOR_MEMORY, NOT_JUDGED
 from paceline.recording.rank_sets import named_ranks
 
@@ -94,4 +94,4 @@ def _spread_seconds(exits: list[RankExit]) -> float:
     return (max(times) - min(times)) / 1e9
 
 
-RULE = Cause(code="C04", title=TITLE, page=PAGE, find=find)
+RULE = Cause(code="C04", title=TITLE, page=PAGE, find=find, sure_by=(Ground.EXIT, Ground.WORDS, Ground.EVENTS))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from paceline.diagnosis.case import Case
 from paceline.diagnosis.crash.exits import crash, ended, ended_by, failures, log_command, matching_line, tail_of
 from paceline.facts import RankExit
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 TITLE = "crash in native code"
 PAGE = """\
@@ -76,4 +76,4 @@ def _python_line(tail: str) -> str:
     return f"{match['file']}:{match['line']} in {match['function']}" if match else ""
 
 
-RULE = Cause(code="C05", title=TITLE, page=PAGE, find=find)
+RULE = Cause(code="C05", title=TITLE, page=PAGE, find=find, sure_by=(Ground.EXIT, Ground.WORDS))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from paceline.diagnosis.case import Case
 from paceline.diagnosis.crash.exits import crash, early_ends, ended, log_command, steps_of
 from paceline.facts import RankExit
-from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 
 TITLE = "rank left with code 0 in the middle"
 PAGE = """\
@@ -76,4 +76,11 @@ def _next(left_at: str) -> Iterator[str]:
         yield "look for os._exit, sys.exit and exit() in the script and in what it calls"
 
 
-RULE = Cause(code="C06", title=TITLE, page=PAGE, find=find, beats=("M05", "M11", "M07", "N10"))
+RULE = Cause(
+    code="C06",
+    title=TITLE,
+    page=PAGE,
+    find=find,
+    beats=("M05", "M11", "M07", "N10"),
+    sure_by=(Ground.EXIT, Ground.WORDS),
+)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
 from paceline.diagnosis.crash.exits import crash, ended, log_command, saying
-from paceline.findings import Cause, CauseFinding
+from paceline.findings import Cause, CauseFinding, Ground
 
 TITLE = "out of GPU memory on one rank"
 PAGE = """\
@@ -41,4 +41,6 @@ def find(case: Case) -> Iterator[CauseFinding]:
         )
 
 
-RULE = Cause(code="C07", title=TITLE, page=PAGE, find=find, beats=("C01",), preview=True)
+RULE = Cause(
+    code="C07", title=TITLE, page=PAGE, find=find, beats=("C01",), preview=True, sure_by=(Ground.EXIT, Ground.WORDS)
+)

@@ -6,7 +6,7 @@ from paceline.diagnosis.case import Case
 from paceline.diagnosis.crash.exits import crash, ended, failures, log_command, words_of
 from paceline.diagnosis.crash.shared_memory import Shortage, out_of_files, shortage_line
 from paceline.facts import RankExit
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 TITLE = "/dev/shm is too small"
 PAGE = """\
@@ -76,4 +76,11 @@ def _finding(case: Case, exit: RankExit, line: str, confidence: Confidence) -> C
 
 _NO_ROOM_BYTES = 1 << 20
 
-RULE = Cause(code="C08", title=TITLE, page=PAGE, find=find, beats=("C01", "C05", "C09", "C12"))
+RULE = Cause(
+    code="C08",
+    title=TITLE,
+    page=PAGE,
+    find=find,
+    beats=("C01", "C05", "C09", "C12"),
+    sure_by=(Ground.EXIT, Ground.WORDS),
+)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from paceline.diagnosis.case import Case
 from paceline.diagnosis.crash.exits import crash, ended, failures, log_command, matching_line, place_of, words_of
 from paceline.facts import RankExit
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 TITLE = "no space left on a disk"
 PAGE = """\
@@ -68,4 +68,4 @@ def _finding(case: Case, exit: RankExit, line: str) -> CauseFinding:
     )
 
 
-RULE = Cause(code="C09", title=TITLE, page=PAGE, find=find, beats=("C01",))
+RULE = Cause(code="C09", title=TITLE, page=PAGE, find=find, beats=("C01",), sure_by=(Ground.EXIT, Ground.WORDS))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from paceline.diagnosis.case import Case
 from paceline.diagnosis.crash.exits import crash, ended, failures, log_command, matching_line, words_of
 from paceline.diagnosis.crash.shared_memory import Shortage, out_of_files, shortage_line
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 TITLE = "too many open files"
 PAGE = """\
@@ -53,4 +53,6 @@ def find(case: Case) -> Iterator[CauseFinding]:
         )
 
 
-RULE = Cause(code="C10", title=TITLE, page=PAGE, find=find, beats=("C01",), preview=True)
+RULE = Cause(
+    code="C10", title=TITLE, page=PAGE, find=find, beats=("C01",), preview=True, sure_by=(Ground.EXIT, Ground.WORDS)
+)

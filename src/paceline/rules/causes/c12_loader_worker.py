@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from paceline.diagnosis.case import Case
 from paceline.diagnosis.crash.exits import crash, ended, failures, lacks_guard, log_command, matching_line, words_of
 from paceline.facts import RankExit
-from paceline.findings import Cause, CauseFinding
+from paceline.findings import Cause, CauseFinding, Ground
 
 TITLE = "a DataLoader worker died"
 PAGE = """\
@@ -58,4 +58,4 @@ def _finding(case: Case, exit: RankExit, line: str, signal: str) -> CauseFinding
     )
 
 
-RULE = Cause(code="C12", title=TITLE, page=PAGE, find=find, beats=("C01",))
+RULE = Cause(code="C12", title=TITLE, page=PAGE, find=find, beats=("C01",), sure_by=(Ground.EXIT, Ground.WORDS))

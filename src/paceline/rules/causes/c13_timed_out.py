@@ -11,7 +11,7 @@ from paceline.diagnosis.crash.exits import crash, ended, is_echo, log_command, m
 from paceline.diagnosis.hang.activity import what_it_does
 from paceline.diagnosis.stacks import frames_of, place_of
 from paceline.facts import RankExit
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "others gave up waiting for a rank"
@@ -105,4 +105,6 @@ def _finding(case: Case, gave_up: list[RankExit], still: Stall) -> CauseFinding:
     )
 
 
-RULE = Cause(code="C13", title=TITLE, page=PAGE, find=find, beats=("C01",))
+RULE = Cause(
+    code="C13", title=TITLE, page=PAGE, find=find, beats=("C01",), sure_by=(Ground.EXIT, Ground.WORDS, Ground.CALLS)
+)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.findings import Cause, CauseFinding
+from paceline.findings import Cause, CauseFinding, Ground
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "a host was lost"
@@ -51,4 +51,4 @@ def _next(case: Case, host: str) -> Iterator[str]:
         yield f"to go on without a lost host: --nnodes {wanted[1] - 1}:{wanted[1]} --max-restarts 1, and load a checkpoint at the start"
 
 
-RULE = Cause(code="C14", title=TITLE, page=PAGE, find=find)
+RULE = Cause(code="C14", title=TITLE, page=PAGE, find=find, sure_by=(Ground.EVENTS,))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
 from paceline.diagnosis.desync.desync import DesyncKind, differing, disagreements, places, seen_at
-from paceline.findings import Cause, CauseFinding
+from paceline.findings import Cause, CauseFinding, Ground
 
 TITLE = "different collectives at the same place"
 PAGE = """\
@@ -43,4 +43,4 @@ def find(case: Case) -> Iterator[CauseFinding]:
         )
 
 
-RULE = Cause(code="M01", title=TITLE, page=PAGE, find=find, beats=("C01", "C05"))
+RULE = Cause(code="M01", title=TITLE, page=PAGE, find=find, beats=("C01", "C05"), sure_by=(Ground.CALLS,))

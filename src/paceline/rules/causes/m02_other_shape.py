@@ -15,7 +15,7 @@ from paceline.diagnosis.desync.desync import (
     places,
     seen_at,
 )
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 TITLE = "tensors of different shape in one collective"
 PAGE = """\
@@ -90,4 +90,4 @@ def _gloos_words(text: str) -> str:
     return f"gloo met {sizes[0]} bytes where it expected {sizes[1]}" if sizes else ""
 
 
-RULE = Cause(code="M02", title=TITLE, page=PAGE, find=find, beats=("C01", "C05"))
+RULE = Cause(code="M02", title=TITLE, page=PAGE, find=find, beats=("C01", "C05"), sure_by=(Ground.CALLS, Ground.WORDS))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Call, Case, Divergence
 from paceline.diagnosis.desync.desync import DesyncKind, Disagreement, differing, disagreements, places, seen_at
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 TITLE = "another dtype, reduce operation or root"
 PAGE = """\
@@ -68,4 +68,4 @@ def _consequence(divergence: Divergence, found: Disagreement) -> tuple[str, ...]
     return (f"the exchange went through, with wrong numbers, and {later} calls followed",) if later > 0 else ()
 
 
-RULE = Cause(code="M03", title=TITLE, page=PAGE, find=find, beats=("C01", "C05"))
+RULE = Cause(code="M03", title=TITLE, page=PAGE, find=find, beats=("C01", "C05"), sure_by=(Ground.CALLS,))

@@ -12,7 +12,7 @@ from paceline.diagnosis.desync.desync import (
     places,
     seen_at,
 )
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 TITLE = "the same collectives in another order"
 PAGE = """\
@@ -58,4 +58,6 @@ def _what_follows(found: Disagreement) -> tuple[str, ...]:
     return (f"in order: {mine}", f"against: {theirs}")
 
 
-RULE = Cause(code="M04", title=TITLE, page=PAGE, find=find, beats=("M01", "M02", "M03", "C01", "C05"))
+RULE = Cause(
+    code="M04", title=TITLE, page=PAGE, find=find, beats=("M01", "M02", "M03", "C01", "C05"), sure_by=(Ground.CALLS,)
+)

@@ -8,7 +8,7 @@ from paceline.diagnosis.desync.batches import BatchCounts, RanOut, has_more, loa
 from paceline.diagnosis.desync.desync import call_text
 from paceline.diagnosis.desync.left_loop import LeftLoop, left_loops
 from paceline.facts import RankExit
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "uneven number of batches"
@@ -120,5 +120,10 @@ def _shorter_loader(left: LeftLoop) -> Iterator[str]:
 
 
 RULE = Cause(
-    code="M05", title=TITLE, page=PAGE, find=find, beats=("M01", "M02", "M03", "M04", "M06", "C01", "C05", "N10")
+    code="M05",
+    title=TITLE,
+    page=PAGE,
+    find=find,
+    beats=("M01", "M02", "M03", "M04", "M06", "C01", "C05", "N10"),
+    sure_by=(Ground.CALLS, Ground.EXIT, Ground.TIMES),
 )

@@ -6,7 +6,7 @@ from paceline.diagnosis.case import Call, Case, GroupCounters, Heartbeat, Level
 from paceline.diagnosis.crash.exits import words_of
 from paceline.diagnosis.crash.root_cause import gloo_sizes
 from paceline.diagnosis.desync.desync import DesyncKind, Disagreement, call_text, disagreements, seen_at
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "a collective that not all ranks make"
@@ -165,4 +165,6 @@ def _finding(
     )
 
 
-RULE = Cause(code="M06", title=TITLE, page=PAGE, find=find, beats=("M01", "M02", "M03", "C01", "C05"))
+RULE = Cause(
+    code="M06", title=TITLE, page=PAGE, find=find, beats=("M01", "M02", "M03", "C01", "C05"), sure_by=(Ground.CALLS,)
+)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from paceline.diagnosis.case import Case, GroupCounters, Heartbeat, Level
 from paceline.diagnosis.crash.exits import early_ends, log_command, steps_of, victims
 from paceline.diagnosis.desync.batches import loading_of
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "a rank skipped a step of its own accord"
@@ -98,4 +98,11 @@ def _groups(pulse: Heartbeat) -> tuple[GroupCounters, ...]:
     return (*(pulse.groups or ()), *pulse.exchanges)
 
 
-RULE = Cause(code="M07", title=TITLE, page=PAGE, find=find, beats=("M05", "M11", "N01"))
+RULE = Cause(
+    code="M07",
+    title=TITLE,
+    page=PAGE,
+    find=find,
+    beats=("M05", "M11", "N01"),
+    sure_by=(Ground.CALLS, Ground.MARKS, Ground.EXIT, Ground.SNAPSHOT),
+)

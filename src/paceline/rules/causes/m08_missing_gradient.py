@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.crash.exits import crash, ended, log_command, place_of, saying, words_of
-from paceline.findings import Cause, CauseFinding
+from paceline.findings import Cause, CauseFinding, Ground
 
 TITLE = "a parameter got no gradient"
 PAGE = """\
@@ -65,4 +65,4 @@ def find(case: Case) -> Iterator[CauseFinding]:
     )
 
 
-RULE = Cause(code="M08", title=TITLE, page=PAGE, find=find, beats=("C01",))
+RULE = Cause(code="M08", title=TITLE, page=PAGE, find=find, beats=("C01",), sure_by=(Ground.WORDS,))

@@ -9,7 +9,7 @@ from paceline.diagnosis.crash.exits import MODELS_DIFFER, crash, ended, log_comm
 from paceline.diagnosis.crash.root_cause import gloo_sizes
 from paceline.diagnosis.desync.desync import DesyncKind, call_text, disagreements
 from paceline.diagnosis.desync.replicas import common_steps, marks_at
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "models differ between ranks"
@@ -133,4 +133,4 @@ def _buffers_differ(ranks: Collection[int], sizes: str, step: int | None) -> Cau
     )
 
 
-RULE = Cause(code="M09", title=TITLE, page=PAGE, find=find, beats=("C01", "M02"))
+RULE = Cause(code="M09", title=TITLE, page=PAGE, find=find, beats=("C01", "M02"), sure_by=(Ground.WORDS, Ground.MARKS))

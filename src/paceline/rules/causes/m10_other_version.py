@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.crash.exits import failures
 from paceline.diagnosis.crash.rendezvous import Joined, joined
-from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "code or libraries differ between ranks"
@@ -82,4 +82,11 @@ def _finding(case: Case, found: Sequence[Joined], name: str, what: str) -> Cause
     )
 
 
-RULE = Cause(code="M10", title=TITLE, page=PAGE, find=find, beats=("M01", "M02", "M03", "M04", "M06", "M08", "M09"))
+RULE = Cause(
+    code="M10",
+    title=TITLE,
+    page=PAGE,
+    find=find,
+    beats=("M01", "M02", "M03", "M04", "M06", "M08", "M09"),
+    sure_by=(Ground.EVENTS,),
+)

@@ -7,7 +7,7 @@ from paceline.diagnosis.crash.exits import crash, early_ends, ended, log_command
 from paceline.diagnosis.desync.batches import BatchCounts, loading_of, ran_out, whole_epochs
 from paceline.diagnosis.desync.desync import call_text
 from paceline.diagnosis.desync.left_loop import LeftLoop, left_loops
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "a rank stopped by a decision of its own"
@@ -76,5 +76,10 @@ def _behind_its_loop(left: LeftLoop, own: BatchCounts) -> CauseFinding:
 
 
 RULE = Cause(
-    code="M11", title=TITLE, page=PAGE, find=find, beats=("M01", "M02", "M03", "M04", "M06", "C01", "C05", "N10")
+    code="M11",
+    title=TITLE,
+    page=PAGE,
+    find=find,
+    beats=("M01", "M02", "M03", "M04", "M06", "C01", "C05", "N10"),
+    sure_by=(Ground.EXIT, Ground.CALLS, Ground.TIMES),
 )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level, Replica
 from paceline.diagnosis.desync.replicas import SURE_STEP, common_steps, marks_at
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 TITLE = "the ranks exchange no gradients"
 # Averaging parameters every few hundred steps is a valid way to train.
@@ -89,4 +89,4 @@ def _finding(case: Case, step: int, why: str, wrap: str, confidence: Confidence 
     )
 
 
-RULE = Cause(code="M12", title=TITLE, page=PAGE, find=find)
+RULE = Cause(code="M12", title=TITLE, page=PAGE, find=find, sure_by=(Ground.MARKS, Ground.WORDS))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from paceline.diagnosis.case import Case, Level, Replica
 from paceline.diagnosis.desync.replicas import common_steps, different_settings, marks_at, sides
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "optimizer settings differ between ranks"
@@ -83,4 +83,4 @@ def _has_changed(before: Mapping[int, Replica], now: Mapping[int, Replica], rank
     return any(different_settings(before[rank], now[rank]) for rank in ranks)
 
 
-RULE = Cause(code="M13", title=TITLE, page=PAGE, find=find)
+RULE = Cause(code="M13", title=TITLE, page=PAGE, find=find, sure_by=(Ground.MARKS,))

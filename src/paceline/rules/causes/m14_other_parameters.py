@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level, Replica
 from paceline.diagnosis.desync.replicas import SURE_STEP
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "the optimizer holds other parameters than the model"
@@ -61,4 +61,4 @@ def _changes_nothing(mark: Replica) -> bool:
     return mark.optimizers == 1 and mark.held > 0 and mark.with_gradient == 0 and all_foreign
 
 
-RULE = Cause(code="M14", title=TITLE, page=PAGE, find=find)
+RULE = Cause(code="M14", title=TITLE, page=PAGE, find=find, sure_by=(Ground.MARKS,))

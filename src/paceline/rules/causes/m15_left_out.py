@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.desync.replicas import SURE_STEP
-from paceline.findings import Cause, CauseFinding
+from paceline.findings import Cause, CauseFinding, Ground
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "parameters that DDP does not exchange"
@@ -54,4 +54,4 @@ def find(case: Case) -> Iterator[CauseFinding]:
     )
 
 
-RULE = Cause(code="M15", title=TITLE, page=PAGE, find=find)
+RULE = Cause(code="M15", title=TITLE, page=PAGE, find=find, sure_by=(Ground.MARKS,))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.desync.desync import call_text
 from paceline.diagnosis.hang.wait_cycles import Wait, all_waits, circle_of_waits
-from paceline.findings import Cause, CauseFinding
+from paceline.findings import Cause, CauseFinding, Ground
 
 TITLE = "process groups entered in crossed order"
 PAGE = """\
@@ -68,4 +68,4 @@ def _line(wait: Wait) -> str:
     return str(wait.call.site) if wait.call is not None and wait.call.site is not None else f"group {wait.group}"
 
 
-RULE = Cause(code="M16", title=TITLE, page=PAGE, find=find)
+RULE = Cause(code="M16", title=TITLE, page=PAGE, find=find, sure_by=(Ground.CALLS,))

@@ -6,7 +6,7 @@ from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.crash.exits import early_ends
 from paceline.diagnosis.desync.desync import call_text
 from paceline.diagnosis.hang.wait_cycles import Wait, circle_of_waits, is_seen_in_call
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 _TO_ONE_PEER = ("send", "recv")
 TITLE = "a send and a receive that do not meet"
@@ -89,4 +89,6 @@ def _said(wait: Wait, awaited: Wait) -> str:
     return f"rank {wait.rank} waits for rank {awaited.rank} in {what}"
 
 
-RULE = Cause(code="M17", title=TITLE, page=PAGE, find=find, beats=("M05", "M11", "C01"))
+RULE = Cause(
+    code="M17", title=TITLE, page=PAGE, find=find, beats=("M05", "M11", "C01"), sure_by=(Ground.CALLS, Ground.EXIT)
+)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, DataSampler, Level
-from paceline.findings import Cause, CauseFinding
+from paceline.findings import Cause, CauseFinding, Ground
 
 TITLE = "the same order of samples in every epoch"
 PAGE = """\
@@ -45,4 +45,4 @@ def _is_the_same_again(sampler: DataSampler) -> bool:
     return sampler.shuffle and sampler.epoch == sampler.epoch_before and bool(sampler.steps_before)
 
 
-RULE = Cause(code="M18", title=TITLE, page=PAGE, find=find, levels=(Level.QUALITY,))
+RULE = Cause(code="M18", title=TITLE, page=PAGE, find=find, levels=(Level.QUALITY,), sure_by=(Ground.MARKS,))

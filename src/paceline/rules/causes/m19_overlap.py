@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
 from paceline.diagnosis.case import Case, DataSampler, Level
-from paceline.findings import Cause, CauseFinding
+from paceline.findings import Cause, CauseFinding, Ground
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "shards of the data overlap"
@@ -85,4 +85,4 @@ def _finding(ranks: list[int], seen: str) -> CauseFinding:
     )
 
 
-RULE = Cause(code="M19", title=TITLE, page=PAGE, find=find, levels=(Level.QUALITY,))
+RULE = Cause(code="M19", title=TITLE, page=PAGE, find=find, levels=(Level.QUALITY,), sure_by=(Ground.MARKS,))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from paceline.diagnosis.case import Case, Heartbeat, Level, Stall
 from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.diagnosis.stacks import frames_of, site_of, users_frame
-from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 from paceline.recording.rank_sets import named_ranks
 from paceline.spelling import plural
 
@@ -175,4 +175,4 @@ def _ranks_by(texts: Mapping[int, str]) -> dict[str, tuple[int, ...]]:
     return found
 
 
-RULE = Cause(code="M20", title=TITLE, page=PAGE, find=find)
+RULE = Cause(code="M20", title=TITLE, page=PAGE, find=find, sure_by=(Ground.SNAPSHOT, Ground.CALLS))

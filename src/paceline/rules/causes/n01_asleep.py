@@ -15,7 +15,7 @@ from paceline.diagnosis.stacks import (
     place_of,
     site_of,
 )
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 PAGE = """\
 A rank is asleep in its own code
@@ -116,4 +116,4 @@ def _finding(late: LaggingRank) -> CauseFinding:
     )
 
 
-RULE = Cause(code="N01", title="rank asleep in its own code", page=PAGE, find=find)
+RULE = Cause(code="N01", title="rank asleep in its own code", page=PAGE, find=find, sure_by=(Ground.SNAPSHOT,))

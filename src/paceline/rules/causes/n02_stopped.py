@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks
-from paceline.findings import Cause, CauseFinding, Unknown
+from paceline.findings import Cause, CauseFinding, Ground, Unknown
 
 PAGE = """\
 A rank is stopped, or a debugger holds it
@@ -67,5 +67,10 @@ def _finding(late: LaggingRank) -> CauseFinding:
 
 
 RULE = Cause(
-    code="N02", title="rank stopped or in a debugger", page=PAGE, find=find, beats=("N01", "N03", "N04", "N06", "N07")
+    code="N02",
+    title="rank stopped or in a debugger",
+    page=PAGE,
+    find=find,
+    beats=("N01", "N03", "N04", "N06", "N07"),
+    sure_by=(Ground.SNAPSHOT,),
 )

@@ -6,7 +6,7 @@ from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks, need_stacks
 from paceline.diagnosis.snapshots import Child, Frame
 from paceline.diagnosis.stacks import first_users_frame, is_waiting_for_loader, site_of
-from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 
 PAGE = """\
 A DataLoader worker is stuck
@@ -108,4 +108,5 @@ RULE = Cause(
     find=find,
     levels=(Level.STALL, Level.WAITING),
     beats=("N01", "N04", "N06"),
+    sure_by=(Ground.SNAPSHOT,),
 )

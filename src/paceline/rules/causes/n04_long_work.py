@@ -6,7 +6,7 @@ from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.hang.activity import what_it_does
 from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks
 from paceline.diagnosis.stacks import is_compiling, is_waiting_for_loader, place_of, site_of
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 from paceline.recording.rank_sets import named_ranks
 
 PAGE = """\
@@ -84,5 +84,10 @@ def _is_a_meeting(case: Case, late: LaggingRank) -> bool:
 
 
 RULE = Cause(
-    code="N04", title="one rank at long work while the others wait", page=PAGE, find=find, levels=(Level.WAITING,)
+    code="N04",
+    title="one rank at long work while the others wait",
+    page=PAGE,
+    find=find,
+    levels=(Level.WAITING,),
+    sure_by=(Ground.SNAPSHOT,),
 )

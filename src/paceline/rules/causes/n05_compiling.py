@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from paceline.diagnosis.case import Case
 from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks
 from paceline.diagnosis.stacks import is_compiling, place_of, site_of
-from paceline.findings import Cause, CauseFinding, Confidence, Level
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Level
 from paceline.recording.rank_sets import named_ranks
 
 PAGE = """\
@@ -65,4 +65,5 @@ RULE = Cause(
     find=find,
     levels=(Level.STALL, Level.WAITING),
     beats=("N01", "N04", "N06"),
+    sure_by=(Ground.SNAPSHOT,),
 )

@@ -7,7 +7,7 @@ from paceline.diagnosis.hang.activity import what_it_does
 from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks, need_stacks
 from paceline.diagnosis.hang.progress import THROTTLED_FRACTION, UNCHANGING_SECONDS, cpus_used
 from paceline.diagnosis.stacks import is_compiling, is_waiting_for_loader, place_of, site_of
-from paceline.findings import Cause, CauseFinding, Confidence, Level
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Level
 
 PAGE = """\
 A rank is in an endless loop, or in one very long computation
@@ -100,4 +100,11 @@ def _finding(late: LaggingRank) -> CauseFinding:
     )
 
 
-RULE = Cause(code="N06", title="rank in an endless loop", page=PAGE, find=find, levels=(Level.STALL, Level.WAITING))
+RULE = Cause(
+    code="N06",
+    title="rank in an endless loop",
+    page=PAGE,
+    find=find,
+    levels=(Level.STALL, Level.WAITING),
+    sure_by=(Ground.SNAPSHOT,),
+)

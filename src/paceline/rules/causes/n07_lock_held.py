@@ -7,7 +7,7 @@ from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_
 from paceline.diagnosis.hang.progress import cannot_move, cpus_used, uses_a_cpu
 from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.diagnosis.stacks import gil_is_held, is_waiting_in_collective, place_of, site_of
-from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 
 PAGE = """\
 Native code holds Python's lock and waits
@@ -102,4 +102,6 @@ def _finding(late: LaggingRank, is_seen: bool) -> CauseFinding:
     )
 
 
-RULE = Cause(code="N07", title="deadlock on Python's lock", page=PAGE, find=find, beats=("N01",))
+RULE = Cause(
+    code="N07", title="deadlock on Python's lock", page=PAGE, find=find, beats=("N01",), sure_by=(Ground.SNAPSHOT,)
+)

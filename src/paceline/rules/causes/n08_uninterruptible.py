@@ -8,7 +8,7 @@ from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_
 from paceline.diagnosis.hang.progress import NOISE_BYTES_PER_SECOND, bytes_moved_per_second
 from paceline.diagnosis.snapshots import HostSnapshot
 from paceline.diagnosis.stacks import place_of
-from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 
 PAGE = """\
 A rank hangs in a system call (state D)
@@ -112,5 +112,10 @@ def _lines_about_it(host: HostSnapshot | None) -> tuple[str, ...]:
 
 
 RULE = Cause(
-    code="N08", title="rank in an uninterruptible call", page=PAGE, find=find, beats=("N01", "N03", "N04", "N06", "N07")
+    code="N08",
+    title="rank in an uninterruptible call",
+    page=PAGE,
+    find=find,
+    beats=("N01", "N03", "N04", "N06", "N07"),
+    sure_by=(Ground.SNAPSHOT,),
 )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks
-from paceline.findings import Cause, CauseFinding, Unknown
+from paceline.findings import Cause, CauseFinding, Ground, Unknown
 
 PAGE = """\
 A rank is frozen by a control group
@@ -64,5 +64,10 @@ def _finding(late: LaggingRank) -> CauseFinding:
 
 
 RULE = Cause(
-    code="N09", title="rank frozen", page=PAGE, find=find, beats=("N01", "N02", "N03", "N04", "N06", "N07", "N08")
+    code="N09",
+    title="rank frozen",
+    page=PAGE,
+    find=find,
+    beats=("N01", "N02", "N03", "N04", "N06", "N07", "N08"),
+    sure_by=(Ground.SNAPSHOT,),
 )

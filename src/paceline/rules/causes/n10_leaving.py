@@ -7,7 +7,7 @@ from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_
 from paceline.diagnosis.hang.progress import cannot_move
 from paceline.diagnosis.hang.wait_graph import EXCHANGES, FLIGHT_RECORDER
 from paceline.diagnosis.stacks import is_waiting_in_collective, place_of
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 TITLE = "rank leaves while the others wait for it"
 PAGE = """\
@@ -78,4 +78,5 @@ RULE = Cause(
     page=PAGE,
     find=find,
     beats=("N01", "N03", "N04", "N05", "N06", "N07"),
+    sure_by=(Ground.SNAPSHOT,),
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from paceline.diagnosis.case import Case, Level, name_of_recorder
 from paceline.diagnosis.hang.device_waits import kernel_lines_of_gpus, needs_device_facts, open_counters
 from paceline.diagnosis.hang.nccl_counts import nccl_counts
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "a collective that all ranks have come to does not end"
@@ -75,4 +75,4 @@ def find(case: Case) -> Iterator[CauseFinding]:
     )
 
 
-RULE = Cause(code="N11", title=TITLE, page=PAGE, find=find)
+RULE = Cause(code="N11", title=TITLE, page=PAGE, find=find, sure_by=(Ground.CALLS,))

@@ -6,7 +6,7 @@ from paceline.diagnosis.case import Case, Level, name_of_recorder
 from paceline.diagnosis.hang.device_waits import has_any_device_wait, kernel_lines_of_gpus, open_counters
 from paceline.diagnosis.hang.lagging_ranks import late_ranks
 from paceline.diagnosis.stacks import place_of
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "a rank's device is behind"
@@ -82,4 +82,4 @@ def _finding(case: Case, ranks: tuple[int, ...], saw: str, confidence: Confidenc
     )
 
 
-RULE = Cause(code="N12", title=TITLE, page=PAGE, find=find, beats=("N01", "N06", "N11"))
+RULE = Cause(code="N12", title=TITLE, page=PAGE, find=find, beats=("N01", "N06", "N11"), sure_by=(Ground.CALLS,))

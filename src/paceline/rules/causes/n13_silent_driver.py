@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.hang.device_waits import kernel_lines_of_gpus
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 TITLE = "the CUDA driver does not answer for a rank"
 PAGE = """\
@@ -51,4 +51,11 @@ def find(case: Case) -> Iterator[CauseFinding]:
         )
 
 
-RULE = Cause(code="N13", title=TITLE, page=PAGE, find=find, beats=("N01", "N06", "N07", "N08", "N11", "N12"))
+RULE = Cause(
+    code="N13",
+    title=TITLE,
+    page=PAGE,
+    find=find,
+    beats=("N01", "N06", "N07", "N08", "N11", "N12"),
+    sure_by=(Ground.SNAPSHOT, Ground.EVENTS),
+)

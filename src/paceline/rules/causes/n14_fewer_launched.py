@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.hang.nccl_counts import nccl_counts
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "a rank is behind by NCCL's own count"
@@ -57,4 +57,4 @@ def find(case: Case) -> Iterator[CauseFinding]:
     )
 
 
-RULE = Cause(code="N14", title=TITLE, page=PAGE, find=find)
+RULE = Cause(code="N14", title=TITLE, page=PAGE, find=find, sure_by=(Ground.EVENTS, Ground.SNAPSHOT, Ground.CALLS))

@@ -6,7 +6,7 @@ from typing import Any
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.crash.exits import log_command, steps_of
 from paceline.diagnosis.crash.rendezvous import in_rendezvous, joined, started_ranks
-from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "fewer ranks started than the world size"
@@ -98,4 +98,11 @@ def _finding(*, level: Level = Level.START, **fields: Any) -> CauseFinding:
     return CauseFinding(code="R01", title=TITLE, level=level, **fields)
 
 
-RULE = Cause(code="R01", title=TITLE, page=PAGE, find=find, levels=(Level.START, Level.STALL))
+RULE = Cause(
+    code="R01",
+    title=TITLE,
+    page=PAGE,
+    find=find,
+    levels=(Level.START, Level.STALL),
+    sure_by=(Ground.EVENTS, Ground.SNAPSHOT, Ground.WORDS, Ground.EXIT),
+)

@@ -7,7 +7,7 @@ from typing import Any
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.crash.exits import failures, log_command, matching_line, steps_of, words_of
 from paceline.diagnosis.crash.rendezvous import Joined, joined
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 TITLE = "nothing answers at the address of the rendezvous"
 PAGE = """\
@@ -115,4 +115,11 @@ def _port(address: str) -> str:
     return address.rpartition(":")[2]
 
 
-RULE = Cause(code="R02", title=TITLE, page=PAGE, find=find, beats=("C01", "R01", "R09"))
+RULE = Cause(
+    code="R02",
+    title=TITLE,
+    page=PAGE,
+    find=find,
+    beats=("C01", "R01", "R09"),
+    sure_by=(Ground.WORDS, Ground.EXIT, Ground.SNAPSHOT, Ground.EVENTS),
+)

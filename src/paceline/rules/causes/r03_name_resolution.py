@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.crash.exits import failures, log_command, matching_line, steps_of, tail_of, words_of
 from paceline.diagnosis.crash.rendezvous import Joined, joined
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 TITLE = "the name of the rendezvous is unknown or wrong"
 PAGE = """\
@@ -101,4 +101,11 @@ def _finding(case: Case, rank: int, host: str, address: str | None, saw: tuple[s
     )
 
 
-RULE = Cause(code="R03", title=TITLE, page=PAGE, find=find, beats=("R02", "C01", "R01"))
+RULE = Cause(
+    code="R03",
+    title=TITLE,
+    page=PAGE,
+    find=find,
+    beats=("R02", "C01", "R01"),
+    sure_by=(Ground.WORDS, Ground.EXIT, Ground.SNAPSHOT, Ground.EVENTS),
+)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.crash.exits import crash, ended, saying, steps_of
 from paceline.facts import RankExit
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 TITLE = "the port of the rendezvous is in use"
 PAGE = """\
@@ -62,4 +62,11 @@ def _filter(line: str) -> str:
     return f"'sport = :{match['port']}'" if match is not None else ""
 
 
-RULE = Cause(code="R04", title=TITLE, page=PAGE, find=find, beats=("C01",))
+RULE = Cause(
+    code="R04",
+    title=TITLE,
+    page=PAGE,
+    find=find,
+    beats=("C01",),
+    sure_by=(Ground.WORDS, Ground.EXIT, Ground.SNAPSHOT, Ground.EVENTS),
+)

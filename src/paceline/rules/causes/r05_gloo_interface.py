@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.crash.exits import crash, ended, log_command, saying
-from paceline.findings import Cause, CauseFinding
+from paceline.findings import Cause, CauseFinding, Ground
 
 TITLE = "gloo does not know the interface"
 PAGE = """\
@@ -53,4 +53,4 @@ def _interface(line: str) -> str:
     )
 
 
-RULE = Cause(code="R05", title=TITLE, page=PAGE, find=find, beats=("C01",))
+RULE = Cause(code="R05", title=TITLE, page=PAGE, find=find, beats=("C01",), sure_by=(Ground.WORDS, Ground.EXIT))

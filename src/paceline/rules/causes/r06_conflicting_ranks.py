@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.crash.exits import failures, log_command, matching_line, steps_of, words_of
 from paceline.diagnosis.crash.rendezvous import Joined, joined
-from paceline.findings import Cause, CauseFinding
+from paceline.findings import Cause, CauseFinding, Ground
 
 TITLE = "ranks or world sizes contradict each other"
 PAGE = """\
@@ -101,4 +101,11 @@ def _finding(case: Case, ranks: tuple[int, ...], hosts: tuple[str, ...], saw: tu
     )
 
 
-RULE = Cause(code="R06", title=TITLE, page=PAGE, find=find, beats=("R04", "R01", "R02", "C01"))
+RULE = Cause(
+    code="R06",
+    title=TITLE,
+    page=PAGE,
+    find=find,
+    beats=("R04", "R01", "R02", "C01"),
+    sure_by=(Ground.EVENTS, Ground.WORDS, Ground.EXIT),
+)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.crash.exits import crash, ended, log_command, saying
-from paceline.findings import Cause, CauseFinding
+from paceline.findings import Cause, CauseFinding, Ground
 
 TITLE = "a variable of the rendezvous is not set"
 PAGE = """\
@@ -47,4 +47,4 @@ def find(case: Case) -> Iterator[CauseFinding]:
         )
 
 
-RULE = Cause(code="R07", title=TITLE, page=PAGE, find=find, beats=("C01",))
+RULE = Cause(code="R07", title=TITLE, page=PAGE, find=find, beats=("C01",), sure_by=(Ground.WORDS, Ground.EXIT))

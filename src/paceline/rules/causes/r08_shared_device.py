@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.crash.exits import crash, ended, log_command, saying
-from paceline.findings import Cause, CauseFinding
+from paceline.findings import Cause, CauseFinding, Ground
 
 TITLE = "two ranks on one GPU"
 PAGE = """\
@@ -40,4 +40,6 @@ def find(case: Case) -> Iterator[CauseFinding]:
         )
 
 
-RULE = Cause(code="R08", title=TITLE, page=PAGE, find=find, beats=("C01",), preview=True)
+RULE = Cause(
+    code="R08", title=TITLE, page=PAGE, find=find, beats=("C01",), preview=True, sure_by=(Ground.WORDS, Ground.EXIT)
+)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.crash.exits import crash, ended, log_command, saying
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 TITLE = "ranks cannot reach each other, but the store"
 PAGE = """\
@@ -67,4 +67,6 @@ def _is_of_several_machines(case: Case) -> bool:
     return any(not address.startswith(("127.", "::1", "localhost")) for address in joined)
 
 
-RULE = Cause(code="R09", title=TITLE, page=PAGE, find=find, beats=("C01",), preview=True)
+RULE = Cause(
+    code="R09", title=TITLE, page=PAGE, find=find, beats=("C01",), preview=True, sure_by=(Ground.WORDS, Ground.EXIT)
+)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.crash.exits import failures
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 TITLE = "clocks of the hosts disagree"
 PAGE = """\
@@ -45,4 +45,4 @@ def find(case: Case) -> Iterator[CauseFinding]:
             )
 
 
-RULE = Cause(code="R10", title=TITLE, page=PAGE, find=find, preview=True)
+RULE = Cause(code="R10", title=TITLE, page=PAGE, find=find, preview=True, sure_by=(Ground.SNAPSHOT,))

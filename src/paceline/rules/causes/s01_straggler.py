@@ -15,7 +15,7 @@ from paceline.diagnosis.slow.slowdown import (
     waited_for_a_cpu,
 )
 from paceline.diagnosis.stacks import site_of, users_frame
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "straggler"
@@ -115,4 +115,4 @@ def _hosts(ranks: tuple[RankTiming, ...]) -> str:
     return ", ".join(sorted({rank.host for rank in ranks}))
 
 
-RULE = Cause(code="S01", title=TITLE, page=PAGE, find=find)
+RULE = Cause(code="S01", title=TITLE, page=PAGE, find=find, sure_by=(Ground.TIMES,))

@@ -14,7 +14,7 @@ from paceline.diagnosis.slow.slowdown import (
     steady_tempo,
 )
 from paceline.diagnosis.snapshots import RankSnapshot
-from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "CPU quota throttling"
@@ -135,4 +135,4 @@ def _gain(tempo: StepTiming, late: Late | None, throttled: dict[int, float]) -> 
     return gain
 
 
-RULE = Cause(code="S02", title=TITLE, page=PAGE, find=find, beats=("S01", "S03", "S14"))
+RULE = Cause(code="S02", title=TITLE, page=PAGE, find=find, beats=("S01", "S03", "S14"), sure_by=(Ground.TIMES,))

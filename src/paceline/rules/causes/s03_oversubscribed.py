@@ -14,7 +14,7 @@ from paceline.diagnosis.slow.slowdown import (
     steady_tempo,
 )
 from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
-from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 
 TITLE = "CPU over-subscription"
 PRESSURE_FRACTION = 0.30
@@ -141,4 +141,4 @@ def _cores(host: HostTiming, looks: list[RankSnapshot]) -> int | None:
     return max(allowed) if allowed else host.cpu_count
 
 
-RULE = Cause(code="S03", title=TITLE, page=PAGE, find=find, beats=("S01", "S14", "S16"))
+RULE = Cause(code="S03", title=TITLE, page=PAGE, find=find, beats=("S01", "S14", "S16"), sure_by=(Ground.TIMES,))

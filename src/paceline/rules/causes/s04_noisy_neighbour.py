@@ -17,7 +17,7 @@ from paceline.diagnosis.slow.slowdown import (
     waited_for_a_cpu,
 )
 from paceline.diagnosis.snapshots import HostSnapshot
-from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "noisy neighbour"
@@ -148,4 +148,4 @@ def _lost(tempo: StepTiming, ranks: tuple[int, ...], foreign: float, count: int,
     return max(min(mean * foreign / left, 1.0 - mean) * crowded, steal) * tempo.step_seconds
 
 
-RULE = Cause(code="S04", title=TITLE, page=PAGE, find=find, beats=("S01", "S03", "S14"))
+RULE = Cause(code="S04", title=TITLE, page=PAGE, find=find, beats=("S01", "S03", "S14"), sure_by=(Ground.TIMES,))

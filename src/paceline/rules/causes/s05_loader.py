@@ -14,7 +14,7 @@ from paceline.diagnosis.slow.slowdown import (
     steady_tempo,
 )
 from paceline.diagnosis.snapshots import RankSnapshot
-from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "data-loading bound"
@@ -167,4 +167,4 @@ def _next(case: Case, slow: list[RankTiming]) -> Iterator[str]:
         yield f"see where its workers are: paceline stack {case.run.id}"
 
 
-RULE = Cause(code="S05", title=TITLE, page=PAGE, find=find, beats=("S01", "S14", "S16"))
+RULE = Cause(code="S05", title=TITLE, page=PAGE, find=find, beats=("S01", "S14", "S16"), sure_by=(Ground.TIMES,))

@@ -6,7 +6,7 @@ from typing import Any
 
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.slow.slowdown import cost_text, late_ranks, steady_tempo
-from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "GPU throttled"
@@ -69,4 +69,4 @@ def _slow(gpu: dict[str, Any], usual_mhz: float) -> str:
     )
 
 
-RULE = Cause(code="S06", title=TITLE, page=PAGE, find=find, beats=("S01",), preview=True)
+RULE = Cause(code="S06", title=TITLE, page=PAGE, find=find, beats=("S01",), preview=True, sure_by=(Ground.TIMES,))

@@ -23,7 +23,7 @@ from paceline.diagnosis.slow.slowdown import (
     wire_bytes,
 )
 from paceline.diagnosis.snapshots import RankSnapshot, Socket
-from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 
 TITLE = "bandwidth-limited link"
 PAGE = """\
@@ -108,4 +108,4 @@ def _saw(look: RankSnapshot, socket: Socket, tempo: StepTiming, cost: float) -> 
     yield cost_text(cost, tempo) + ("" if is_exchange_measured(tempo) else ", at most")
 
 
-RULE = Cause(code="S07", title=TITLE, page=PAGE, find=find, beats=("S04", "S14", "S16"))
+RULE = Cause(code="S07", title=TITLE, page=PAGE, find=find, beats=("S04", "S14", "S16"), sure_by=(Ground.TIMES,))

@@ -17,7 +17,7 @@ from paceline.diagnosis.slow.slowdown import (
     steady_tempo,
 )
 from paceline.diagnosis.snapshots import Socket
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 TITLE = "high-latency link"
 LONG_MS = 1.0
@@ -100,4 +100,4 @@ def _latency_seconds(tempo: StepTiming, hosts: int, round_trip: float) -> float 
     return None if per_step is None else per_step * (hosts - 1) * round_trip
 
 
-RULE = Cause(code="S08", title=TITLE, page=PAGE, find=find, beats=("S01", "S04", "S14", "S16"))
+RULE = Cause(code="S08", title=TITLE, page=PAGE, find=find, beats=("S01", "S04", "S14", "S16"), sure_by=(Ground.TIMES,))

@@ -13,7 +13,7 @@ from paceline.diagnosis.slow.slowdown import (
     sent_again_fraction,
     steady_tempo,
 )
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 TITLE = "packet loss"
 PAGE = """\
@@ -59,4 +59,6 @@ def find(case: Case) -> Iterator[CauseFinding]:
     )
 
 
-RULE = Cause(code="S09", title=TITLE, page=PAGE, find=find, beats=("S07", "S08", "S16"), preview=True)
+RULE = Cause(
+    code="S09", title=TITLE, page=PAGE, find=find, beats=("S07", "S08", "S16"), preview=True, sure_by=(Ground.TIMES,)
+)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.slow.slowdown import links
 from paceline.diagnosis.snapshots import Socket
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 TITLE = "MTU black hole"
 _SMALL_BYTES = 1400
@@ -59,4 +59,6 @@ def _is_stuck(socket: Socket) -> bool:
     return socket.backoff >= 2 and socket.unacked > 0 and socket.send_queue_bytes >= min(_SMALL_BYTES * 2, _LARGE_BYTES)
 
 
-RULE = Cause(code="S10", title=TITLE, page=PAGE, find=find, levels=(Level.STALL,), preview=True)
+RULE = Cause(
+    code="S10", title=TITLE, page=PAGE, find=find, levels=(Level.STALL,), preview=True, sure_by=(Ground.TIMES,)
+)

@@ -12,7 +12,7 @@ from paceline.diagnosis.slow.slowdown import (
     ranks_on,
     steady_tempo,
 )
-from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 
 TITLE = "parameter-server or rank-0 hot spot"
 # In a star one host carries as much as all others together; in a ring of three hosts it carries half of that.
@@ -103,4 +103,6 @@ def _hub_is_late(tempo: StepTiming, hub: str) -> bool:
     return late.get(hub, 0.0) >= max(late.values(), default=0.0) > 0
 
 
-RULE = Cause(code="S11", title=TITLE, page=PAGE, find=find, beats=("S01", "S04", "S07", "S14", "S16"))
+RULE = Cause(
+    code="S11", title=TITLE, page=PAGE, find=find, beats=("S01", "S04", "S07", "S14", "S16"), sure_by=(Ground.TIMES,)
+)

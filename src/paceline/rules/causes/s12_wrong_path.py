@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.slow.slowdown import cost_text, exchange_seconds, is_exchange_worth, steady_tempo
-from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 
 TITLE = "wrong network path"
 _VIRTUAL = re.compile(r"\b(docker\d*|br-[0-9a-f]+|veth\w*|virbr\d*|cni\d*|flannel\S*|tun\d*)\b")
@@ -63,4 +63,4 @@ def _said(environment: dict[str, str], tail: str) -> str:
     return f"NCCL uses sockets ({line.group(0)[:80]}) although {fabric} is asked for" if fabric and line else ""
 
 
-RULE = Cause(code="S12", title=TITLE, page=PAGE, find=find, beats=("S07",), preview=True)
+RULE = Cause(code="S12", title=TITLE, page=PAGE, find=find, beats=("S07",), preview=True, sure_by=(Ground.TIMES,))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from paceline.diagnosis.case import Case, Level, RankTiming, StepTiming
 from paceline.diagnosis.slow.slowdown import cost_text, excess, is_worth, milliseconds, steady_tempo
 from paceline.diagnosis.stacks import frames_of, site_of
-from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 
 TITLE = "rank-0 extra work"
 # One save in the window says nothing about the hours around it.
@@ -95,4 +95,6 @@ def _seen(case: Case, rank: int) -> str:
     return ""
 
 
-RULE = Cause(code="S13", title=TITLE, page=PAGE, find=find, beats=("S01", "S03", "S04", "S14", "S15"))
+RULE = Cause(
+    code="S13", title=TITLE, page=PAGE, find=find, beats=("S01", "S03", "S04", "S14", "S15"), sure_by=(Ground.TIMES,)
+)

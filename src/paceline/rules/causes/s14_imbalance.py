@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.slow.slowdown import cost_text, is_crowded, late_ranks, steady_tempo
-from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 
 TITLE = "batch imbalance"
 PAGE = """\
@@ -59,4 +59,4 @@ def find(case: Case) -> Iterator[CauseFinding]:
     )
 
 
-RULE = Cause(code="S14", title=TITLE, page=PAGE, find=find, preview=True)
+RULE = Cause(code="S14", title=TITLE, page=PAGE, find=find, preview=True, sure_by=(Ground.TIMES,))

@@ -9,7 +9,7 @@ from paceline.diagnosis.slow.noise import chance_of_count
 from paceline.diagnosis.slow.slowdown import cost_text, is_crowded, is_worth, steady_tempo
 from paceline.diagnosis.slow.step_timing import WORTH_FRACTION
 from paceline.facts import RankRecord, Step
-from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 
 TITLE = "GC or allocator pauses"
 MANY = 3
@@ -92,4 +92,4 @@ def _steps(records: Sequence[RankRecord]) -> list[int]:
     return [len(record.steps) for record in records]
 
 
-RULE = Cause(code="S15", title=TITLE, page=PAGE, find=find, preview=True)
+RULE = Cause(code="S15", title=TITLE, page=PAGE, find=find, preview=True, sure_by=(Ground.TIMES,))

@@ -13,7 +13,7 @@ from paceline.diagnosis.slow.slowdown import (
     milliseconds,
     steady_tempo,
 )
-from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 
 TITLE = "too little work per step"
 SMALL_BYTES = 256 * 1024
@@ -63,4 +63,4 @@ def find(case: Case) -> Iterator[CauseFinding]:
     )
 
 
-RULE = Cause(code="S16", title=TITLE, page=PAGE, find=find, preview=True)
+RULE = Cause(code="S16", title=TITLE, page=PAGE, find=find, preview=True, sure_by=(Ground.TIMES,))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.slow.slowdown import cost_text, is_worth, late_ranks, ranks_on, steady_tempo
-from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 
 TITLE = "memory pressure"
 PRESSURE_FRACTION = 0.10
@@ -60,4 +60,4 @@ def _pressure(case: Case, host: str, measured: float | None) -> float | None:
     return measured if measured is not None else seen.pressure_memory if seen is not None else None
 
 
-RULE = Cause(code="S17", title=TITLE, page=PAGE, find=find, beats=("S01", "S03"), preview=True)
+RULE = Cause(code="S17", title=TITLE, page=PAGE, find=find, beats=("S01", "S03"), preview=True, sure_by=(Ground.TIMES,))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level, RankTiming
 from paceline.diagnosis.slow.slowdown import cost_text, is_beyond_noise, steady_tempo
-from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 
 TITLE = "slow storage"
 PRESSURE_FRACTION = 0.30
@@ -57,4 +57,4 @@ def find(case: Case) -> Iterator[CauseFinding]:
         )
 
 
-RULE = Cause(code="S18", title=TITLE, page=PAGE, find=find, beats=("S05",), preview=True)
+RULE = Cause(code="S18", title=TITLE, page=PAGE, find=find, beats=("S05",), preview=True, sure_by=(Ground.TIMES,))
