@@ -107,7 +107,7 @@ def test_what_a_row_does_not_take_is_refused(argv, code):
 def test_the_nearest_spelling_is_named_with_the_whole_command():
     with pytest.raises(UsageError) as refused:
         parsed("x", "--cuont=2")
-    assert refused.value.next == "paceline try x --count=2"
+    assert refused.value.next == "--count=2 instead of --cuont=2"
 
 
 def test_a_script_begins_at_the_first_word_that_belongs_to_no_option():

@@ -238,23 +238,44 @@ def _known_color(color: str) -> str:
 
 
 def _unknown(verb: str, rest: list[str]) -> UsageError:
-    from paceline.spelling import nearest
-
     kind = "option" if verb.startswith("-") else "verb"
-    near = nearest(verb, VERBS if kind == "verb" else ("--help", "--version", "--color", "--json"))
-    if near is None and verb.endswith((".py", ".sh")):
-        return UsageError(
-            "U01",
-            f"{verb!r} is no verb",
-            saw="it looks like a script",
-            next=shlex.join(["paceline", "run", verb, *rest]),
-        )
+    saw, words = _meant(verb, rest)
     return UsageError(
         "U01",
         f"unknown {kind} {verb!r}",
-        saw=f"the nearest one is {near}" if near else "verbs are " + ", ".join(VERBS),
-        next=shlex.join(["paceline", near, *rest]) if near else "paceline --help",
+        saw=saw or "verbs are " + ", ".join(VERBS),
+        next=shlex.join(["paceline", *words]) if words else "paceline --help",
     )
+
+
+def _meant(word: str, rest: list[str]) -> tuple[str, list[str]]:
+    """Why a first word that is no verb stands there, and the words that were meant; empty if neither is known."""
+    from paceline.cli import other_names
+    from paceline.spelling import nearest
+
+    if word.startswith("-"):
+        near = nearest(word, ("--help", "--version", "--color", "--json"), _MISSPELT_OPTION)
+        if near is not None:
+            return f"the nearest one is {near}", [near, *rest]
+        if _is_for_run(word) and rest:
+            return f"it is an option of paceline run: {word}", ["run", word, *rest]
+        return (f"the verb is {rest[0]}", rest) if rest[:1] and rest[0] in VERBS else ("", [])
+    if word.endswith((".py", ".sh")):
+        return "it looks like a script", ["run", word, *rest]
+    if os.path.isfile(f"{word}.py"):
+        return f"{word}.py is a script here", ["run", f"{word}.py", *rest]
+    near = other_names.VERBS.get(word) if word in other_names.VERBS else nearest(word, VERBS)
+    return (f"the nearest one is {near}", [near, *rest]) if near else ("", [])
+
+
+# How alike an option must be to be named in place of another: with less, --verbose is --version.
+_MISSPELT_OPTION = 0.75
+
+
+def _is_for_run(word: str) -> bool:
+    from paceline.cli.parsing import called, spelled
+
+    return called(spelled(verb_module("run").VERB.rows), word.partition("=")[0]) is not None
 
 
 def _no_help(word: str) -> UsageError:

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         print(compare_text(found, before, after, width=room(sys.stdout)))
     else:
         page = compare_html(found, before, after)
-        write_output(args.html, page.encode(), "paceline compare FIRST SECOND -o /tmp/compare.html")
+        write_output(args.html, page.encode(), "-o /tmp/compare.html")
     return 0
 
 

@@ -5,8 +5,10 @@ Code that refuses something does not know the whole command line. Its advice has
 * `paceline VERB OPTIONS ...`: the same command with these options, in place of those with the same name
 * `OPTIONS`, beginning with a dash and without an alternative: the same, of any verb
 * `OPTIONS instead of OPTION VALUE`: the same, and without that use of an option
-* `WORD instead of WORD`: the same command with another script, or another word that is no option
+* `WORDS instead of WORDS`: the same command with these words in place of those
 * `leave OPTION out` or `leave OPTION VALUE out`: the same command without this option, or without this use of it
+* `leave WORD out`: the same command without a word that is no option
+* `put OPTION VALUE behind the script`: the same command, and its last words are these
 
 Any other advice is complete, and stays as it is.
 """
@@ -22,7 +24,9 @@ from paceline.cli.parsing import called, spelled, split_at_script
 _SAME_COMMAND = re.compile(r"(?P<before>(?:.*; |\w+=\S+ |sudo )?)paceline [\w-]+ (?P<options>-(?:(?!; ).)*)?\.\.\.")
 _OPTIONS = re.compile(r"(?P<options>--?\w(?:(?![,;] ).)*)")
 _INSTEAD = re.compile(r"(?P<options>-.*) instead of (?P<option>--?[\w-]+) (?P<value>\S+)")
-_OTHER_WORD = re.compile(r"(?P<word>[^-\s]\S*) instead of (?P<given>\S+)")
+_OTHER_WORDS = re.compile(r"(?P<words>.+) instead of (?P<given>.+)")
+_WORD_LEFT_OUT = re.compile(r"(?P<words>)leave (?P<given>[^-\s]\S*) out")
+_BEHIND = re.compile(r"put (?P<given>-.*) behind the script")
 _LEFT_OUT = re.compile(r"leave (?P<option>--?[\w-]+)(?: (?P<value>\S+))? out\b.*")
 
 
@@ -61,10 +65,9 @@ def _corrected(advice: str, argv: Sequence[str], verb: Verb) -> str:
     # A shell must evaluate what is between $( and ), so quoting would change it. With --job, what is wrong is in that file.
     if "$(" in advice or any(word.partition("=")[0] == "--job" for word in argv):
         return advice
-    if (match := _OTHER_WORD.fullmatch(advice)) and (given := shlex.split(match["given"])[0]) in argv:
-        place = list(argv).index(given)
-        words = [*argv[:place], *shlex.split(match["word"]), *argv[place + 1 :]]
-        return shlex.join(["paceline", verb.name, *words])
+    for form in (_OTHER_WORDS, _WORD_LEFT_OUT, _BEHIND):
+        if (match := form.fullmatch(advice)) and (exchanged := _exchanged(argv, match)):
+            return shlex.join(["paceline", verb.name, *_without_values_of_env(verb, exchanged)])
     rows = spelled(_rows(verb))
     ours, script = _split(verb, argv)
     pieces = _pieces(rows, ours)
@@ -85,6 +88,22 @@ def _corrected(advice: str, argv: Sequence[str], verb: Verb) -> str:
         changed = _with(changed, piece)
     words = [word for piece in changed for word in _shown(piece)]
     return parts.get("before", "") + shlex.join(["paceline", verb.name, *words, *script])
+
+
+def _exchanged(argv: Sequence[str], match: re.Match[str]) -> list[str]:
+    """The words with others in place of those given, or with these at the end; [] if they are not among them."""
+    given = shlex.split(match["given"])
+    places = range(len(argv) - len(given) + 1)
+    place = next((place for place in places if list(argv[place : place + len(given)]) == given), None)
+    if place is None:
+        return []
+    before, behind = argv[:place], argv[place + len(given) :]
+    return [*before, *behind, *given] if match.re is _BEHIND else [*before, *shlex.split(match["words"]), *behind]
+
+
+def _without_values_of_env(verb: Verb, argv: Sequence[str]) -> list[str]:
+    ours, script = _split(verb, argv)
+    return [word for piece in _pieces(spelled(_rows(verb)), ours) for word in _shown(piece)] + script
 
 
 def _split(verb: Verb, argv: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -48,6 +48,13 @@ def run(args: argparse.Namespace) -> int:
             next="--python /usr/bin/python3",
         )
     install = read_torch_features(args.python) if args.torch else read_torch(args.python)
+    if args.python is not None and install.python_version is None:
+        raise UsageError(
+            "U03",
+            f"--python {args.python} is no Python that answers",
+            saw=install.reason,
+            next="--python /usr/bin/python3",
+        )
     facts = env_facts(_sections(install))
     print(json.dumps(facts) if args.json else env_text(facts))
     sys.stdout.flush()

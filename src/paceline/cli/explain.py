@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     code = args.code.strip().upper()
     page = page_of(code)
     if page is None:
-        near = nearest(code, pages())
+        near = _in_full(code) or nearest(code, pages())
         raise UsageError(
             "U01",
             f"no page for the code {args.code!r}",
@@ -48,6 +48,12 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(page_text(code, page, color=use_color(args.color, sys.stdout)))
     return 0
+
+
+def _in_full(code: str) -> str:
+    """C01 for C1; "" if there is no such page."""
+    full = f"{code[:1]}0{code[1:]}"
+    return full if len(code) == 2 and page_of(full) is not None else ""
 
 
 def codes_facts(pages: Mapping[str, str]) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from paceline.atomic_write import atomic_write
 from paceline.errors import UsageError
 
 
-def write_output(name: str, content: bytes, command: str, *, is_told: bool = True) -> None:
+def write_output(name: str, content: bytes, instead: str, *, is_told: bool = True) -> None:
     """Write a file and print its name; "-" is standard output. A pipe or a device is written to, and a link is followed.
 
-    `command`: one that would do, for the error. `is_told`: whether its name is printed.
+    `instead`: the option with a file that would do, for the error. `is_told`: whether its name is printed.
 
     Raises:  UsageError U22: the file cannot be written; an old file of this name is unchanged
     """
@@ -26,6 +26,6 @@ def write_output(name: str, content: bytes, command: str, *, is_told: bool = Tru
             with atomic_write(path) as file:
                 file.write(content)
     except OSError as error:
-        raise UsageError("U22", f"{name} cannot be written", saw=error.strerror or str(error), next=command) from error
+        raise UsageError("U22", f"{name} cannot be written", saw=error.strerror or str(error), next=instead) from error
     if is_told:
         print(name)

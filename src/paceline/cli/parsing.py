@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from paceline.cli import other_names
 from paceline.cli.option import HELP, Option, Verb
 from paceline.errors import UsageError
 from paceline.spelling import nearest
@@ -47,12 +48,26 @@ class VerbParser(argparse.ArgumentParser):
         """The options of this verb, of which unambiguous beginnings are taken, and the other words in order."""
         argv = self._in_full(argv)
         try:
-            return self.parse_known_args(argv, namespace)
+            parsed, others = self.parse_known_args(argv, namespace)
         except argparse.ArgumentError as refused:
             # From Python 3.13 on, a missing value arrives here as well, without the name of an argument.
             if refused.argument_name is None:
                 self.error(refused.message)
             raise self.refused_value(argv, refused) from None
+        self._refuse_empty(parsed)
+        return parsed, others
+
+    def _refuse_empty(self, parsed: argparse.Namespace) -> None:
+        """Refuse an empty value: a shell's unset variable would otherwise be read as if the option were not given."""
+        for row in self.verb.rows:
+            value = getattr(parsed, row.dest)
+            if not row.is_positional and row.unset != "" and (value == "" or (row.repeatable and "" in (value or ()))):
+                raise UsageError(
+                    "U03",
+                    f"--{row.name} has an empty value",
+                    saw=f"--{row.name} ''",
+                    next=f"--{row.name} {example(row)}",
+                )
 
     def _in_full(self, argv: Sequence[str]) -> list[str]:
         """The words with every option of this verb in full; options that are passed on stay as they are typed."""
@@ -77,17 +92,22 @@ class VerbParser(argparse.ArgumentParser):
     def refused_value(self, argv: Sequence[str], refused: argparse.ArgumentError) -> UsageError:
         """argparse's refusal of one option's value, with the option as it should be written."""
         spellings = (refused.argument_name or "").split("/")
-        name = next((spelling for spelling in spellings if spelling.startswith("--")), spellings[0])
+        long = (spelling for spelling in spellings if spelling.startswith("--"))
+        name = next((spelling for spelling in spellings if spelling in argv), None) or next(long, spellings[0])
         row = spelled(self.verb.rows).get(name)
         if row is None and (word := re.search(r"invalid choice: '(.*?)' \(choose from '(.*?)'", refused.message)):
             meant = [word[2] if other == word[1] else other for other in argv]
             return UsageError("U03", _in_our_words(refused.message), next=f"{self.prog} {shlex.join(meant)}")
+        what = _in_our_words(refused.message)
+        behind = argv[argv.index(name) + 1 :][:1] if name in argv else []
+        if what == NO_VALUE and behind:
+            what += f": {behind[0]!r} behind it begins with a dash"
         return UsageError(
             "U03",
-            f"{name}: {_in_our_words(refused.message)}",
+            f"{name}: {what}",
             next=f"leave {name} out"
             if "not allowed with" in refused.message
-            else f"{name} {_example(row, refused.message)}".rstrip(),
+            else f"{name} {example(row, refused.message)}".rstrip(),
         )
 
     def format_help(self) -> str:
@@ -96,32 +116,43 @@ class VerbParser(argparse.ArgumentParser):
         return help_text(self.verb)
 
     def unknown_option(self, argv: Sequence[str], word: str, *, saw: str, next: str) -> UsageError:
-        """U01 with the nearest spelling and the corrected command. If none is near, it may be the script's own option, which stands behind
-        the script; `saw` and `next` apply if there is no script either.
+        """U01 with the spelling that was meant. If none is near, it may be the script's own option, which stands behind the script; `saw`
+        and `next` apply if there is no script either.
         """
         name, equals, value = word.partition("=")
-        alike = [spelling for spelling in self.spellings if ("_" in spelling) == ("_" in name)]
-        if len(name) > 3 and len(meant := meant_by(spelled((*self.passed_on, *self.verb.rows)), name)) > 1:
+        row_of = spelled((*self.passed_on, *self.verb.rows))
+        if len(name) > 3 and len(meant := meant_by(row_of, name)) > 1:
             names = ", ".join(f"--{row.name}" for row in meant)
             return UsageError(
                 "U01", f"{name} is the beginning of several options", saw=names, next=f"{self.prog} --help"
             )
-        near = nearest(name, alike, _MISSPELT) or nearest(name, self.spellings, _MISSPELT)
+        if name == "--version":
+            return UsageError(
+                "U01", f"unknown option {name}", saw="it has no verb beside it", next="paceline --version"
+            )
+        near = self._near(name, row_of)
         if near is not None and name == f"--no-{near.removeprefix('--')}":
             return UsageError(
                 "U01", f"unknown option {name}", saw=f"{near} is off unless it is given", next=f"leave {name} out"
             )
-        if near is None and (behind := _behind_the_script(argv, word)):
-            saw, next = "the script's own options stand behind it", f"{self.prog} {shlex.join(behind)}"
         if near is None:
+            if behind := _for_the_script(argv, word):
+                saw, next = "the script's own options stand behind it", f"put {shlex.join(behind)} behind the script"
             return UsageError("U01", f"unknown option {name}", saw=saw, next=next)
-        corrected = [near + equals + value if other == word else other for other in argv]
         return UsageError(
             "U01",
             f"unknown option {name}",
             saw=f"the nearest one is {near}",
-            next=f"{self.prog} {shlex.join(corrected)}",
+            next=f"{shlex.quote(near + equals + value)} instead of {shlex.quote(word)}",
         )
+
+    def _near(self, name: str, row_of: Mapping[str, Option]) -> str | None:
+        """The spelling that was meant: what another program calls so, or one that is spelled alike."""
+        other = other_names.OPTIONS.get(name.lstrip("-").replace("_", "-"))
+        if other is not None:
+            return f"--{other}" if f"--{other}" in row_of else None
+        alike = [spelling for spelling in self.spellings if ("_" in spelling) == ("_" in name)]
+        return nearest(name, alike, _MISSPELT) or nearest(name, self.spellings, _MISSPELT)
 
     def _unknown(self, argv: list[str], word: str) -> UsageError:
         if word.startswith("-"):
@@ -137,28 +168,28 @@ class VerbParser(argparse.ArgumentParser):
 _MISSPELT = 0.75
 
 
-def _behind_the_script(argv: Sequence[str], option: str) -> list[str]:
-    """The words with this option, and what may be its value, behind the script; [] if no script follows."""
+def _for_the_script(argv: Sequence[str], option: str) -> list[str]:
+    """This option, with what may be its value, if a script follows; else []."""
     place = argv.index(option)
     script = next((at for at, word in enumerate(argv) if at > place and word.endswith((".py", ".sh"))), None)
     if script is None:
         return []
     has_value = "=" not in option and script > place + 1 and not argv[place + 1].startswith("-")
-    moved = argv[place : place + 1 + has_value]
-    return [*argv[:place], *argv[place + 1 + has_value :], *moved]
+    return list(argv[place : place + 1 + has_value])
 
 
+NO_VALUE = "it has no value"
 _ARGPARSE = (
     (re.compile(r"invalid (?:int|float) value: (.*)"), r"\1 is not a number"),
     (re.compile(r"invalid \w+ value: (.*)"), r"\1 cannot be read"),
     (re.compile(r"invalid choice: ('.*?') \(choose from (.*)\)"), r"\1 is none of \2"),
-    (re.compile(r"expected (?:one|at least one) argument"), "it has no value"),
+    (re.compile(r"expected (?:one|at least one) argument"), NO_VALUE),
     (re.compile(r"not allowed with argument (\S+)"), r"it excludes \1"),
     (re.compile(r"the following arguments are required: (.*)"), r"\1 is missing"),
 )
 
 
-def _example(row: Option | None, message: str) -> str:
+def example(row: Option | None, message: str = "") -> str:
     """A value that the option takes: the choice that was meant, its default, 1, or the name of what is to be given; "" for a flag."""
     if row is None or row.is_flag:
         return ""
@@ -168,7 +199,10 @@ def _example(row: Option | None, message: str) -> str:
     default = row.unset
     if isinstance(default, str | int | float) and not isinstance(default, bool) and str(default):
         return str(default)
-    return "1" if row.kind in (int, float) else row.value
+    number = re.match(r"\d+", row.default_text)
+    if row.kind in (int, float):
+        return number[0] if number else "1"
+    return row.value.removesuffix(" ...")
 
 
 def _in_our_words(message: str) -> str:

@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(facts))
         return 0
     name = args.html or f"report-{facts['identity']['run_id']}.html"
-    write_output(name, page_html(facts).encode(), "paceline report -o /tmp/report.html")
+    write_output(name, page_html(facts).encode(), "-o /tmp/report.html")
     return 0
 
 

@@ -6,6 +6,7 @@ With --export, write the newest saved state of a run to a file.
 import argparse
 import json
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -131,11 +132,17 @@ def _refuse_a_run(args: argparse.Namespace) -> None:
     found = find_run(name, Path(args.run_dir) if args.run_dir else None, verb="paceline run --resume")
     command = read_document(RunDirectory(found).run_file).get("command")
     words = tuple(map(str, command)) if isinstance(command, list) else ()
+    is_kept = any(word.partition("=")[0] == "--resume" for word in words)
+    again = (
+        shlex.join([*words[:2], "--resume", "auto", *words[2:]]) if words[:2] == ("paceline", "run") else "paceline ps"
+    )
     raise UsageError(
         "U03",
         f"paceline resume reads a script, and {name} is a run",
-        saw="a run goes on with `paceline run --resume`",
-        next=command_to_go_on(words, found.name),
+        saw="a run goes on with `paceline run --resume`"
+        if is_kept
+        else f"{name} was started without --resume: no state of it was kept",
+        next=command_to_go_on(words, found.name) if is_kept else again,
     )
 
 

@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     for text in left_out:
         print(f"left out: {text}", file=sys.stderr)
     name = args.save or ("-" if args.json else f"timeline-{run_id}.{args.format}")
-    write_output(name, content, "paceline timeline -o /tmp/timeline.pftrace")
+    write_output(name, content, "-o /tmp/timeline.pftrace")
     return 0
 
 

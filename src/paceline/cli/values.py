@@ -50,9 +50,10 @@ _NO = frozenset({"0", "false", "f", "no", "n"})
 
 def bad_value(option: str, text: object, expected: str, example: str) -> UsageError:
     """U03 for a value that argparse accepted as text but that has no meaning."""
+    shown = str(text) or "''"
     return UsageError(
         "U03",
-        f"{option} {text} is not {expected}",
+        f"{option} {shown} is not {expected}",
         next=f"{option} {example}",
     )
 
@@ -183,6 +184,20 @@ def endpoint(text: str, default_port: int) -> tuple[str, int]:
     if not _HOST_NAME.fullmatch(host) or (colon and not port.isdecimal()):
         raise bad_value("--rdzv-endpoint", text, "HOST:PORT", f"algo-1:{default_port}")
     return host, port_number("--rdzv-endpoint", int(port)) if colon else default_port
+
+
+def address(option: str, text: str) -> str:
+    """The name or the address of a host, alone. An IPv6 address may be in brackets.
+
+    Holds:  "node1" -> "node1"; "[::1]" -> "::1"; "node1:29500" and "" are refused
+    """
+    inner = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    if _HOST_NAME.fullmatch(inner) and inner.count(":") != 1:
+        return inner
+    host, _, port = inner.partition("://")[2].partition(":") if "://" in inner else inner.partition(":")
+    known = _HOST_NAME.fullmatch(host) and port.isdecimal()
+    example = f"{host} {option.replace('addr', 'port')} {port}" if known else "algo-1"
+    raise bad_value(option, text, "the name or the address of a host", example)
 
 
 def port_number(option: str, port: int) -> int:

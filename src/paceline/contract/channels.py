@@ -7,6 +7,7 @@ hosts never differ by more than one file.
 
 import os
 import re
+import shlex
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,7 +41,11 @@ def parse_channel(text: str) -> Channel:
         raise _refused(f"--channel {text!r} is not NAME=DIR", saw, f"paceline run --channel {name or 'train'}=DIR ...")
     if not _NAME.fullmatch(name) or name in (".", ".."):
         saw = f"{name!r}; SageMaker takes 1 to 64 characters of A-Z a-z 0-9 . - _"
-        raise _refused(f"--channel {text!r}: not a channel name", saw, "paceline run --channel train=DIR ...")
+        raise _refused(
+            f"--channel {text!r}: not a channel name",
+            saw,
+            f"--channel train=DIR instead of --channel {shlex.quote(text)}",
+        )
     data_type = _one_of(words, DATA_TYPES)
     local = not _URL.match(source) or source.lower().startswith("file://")
     if local:

@@ -19,7 +19,7 @@ from paceline.planner import strategies
 from paceline.probes.gpus import count_visible
 from paceline.probes.ports import is_loopback
 from paceline.recording.runs import is_run_id, runs_root
-from paceline.storage.urls import as_prefix, is_url
+from paceline.storage.urls import as_prefix, is_url, misspelt_url
 
 DEFAULT_AGENTS_PORT = 29500
 _DEFAULT_SHUTDOWN_SECONDS = "30"
@@ -200,9 +200,19 @@ def as_delivered(job: Job) -> Job:
 
 
 def _prefix(text: str | None) -> str | None:
-    """The URL without a change, or a directory's file:// URL."""
+    """The URL without a change, or a directory's file:// URL.
+
+    Raises:  UsageError U03: a URL with one slash
+    """
     if not text:
         return None
+    if meant := misspelt_url(text):
+        raise UsageError(
+            "U03",
+            f"{text} is neither a directory nor a URL",
+            saw=f"a URL is {meant}",
+            next=f"{meant} instead of {text}",
+        )
     return as_prefix(text if is_url(text) else f"file://{Path(text).expanduser().absolute()}")
 
 

@@ -58,6 +58,23 @@ def _require_file(program: Program, target: str) -> None:
         raise UsageError(
             "U02", f"{target} cannot be read", saw="permission denied", next=f"chmod u+r {shlex.quote(target)}"
         )
+    # A pipe, such as the <(...) of a shell, can be read once only.
+    if path.is_file() and (other := _other_interpreter(path)):
+        program_file = target if "/" in target else f"./{target}"
+        raise UsageError(
+            "U02",
+            f"{target} is a script of another program than Python",
+            saw=other,
+            next=f"--no-python {shlex.quote(program_file)} instead of {shlex.quote(program.target)}",
+        )
+
+
+def _other_interpreter(path: Path) -> str:
+    """The first line of a script that names another interpreter than Python; else ""."""
+    with path.open("rb") as file:
+        line = file.readline(256)
+    text = line.decode(errors="replace").strip() if line.startswith(b"#!") else ""
+    return text if "python" not in text else ""
 
 
 def _script_of(directory: str) -> str:
@@ -70,14 +87,36 @@ def _script_of(directory: str) -> str:
 
 def near_script(program: Program, path: Path) -> str:
     """The advice for a script that does not exist at `path`."""
-    if program.target.isdecimal() and program.arguments:
-        return f"{program.target} is a value without its option"
+    if advice := _misplaced(program, path):
+        return advice
     # Without the suffix, which makes all names alike.
     scripts = sorted(other.stem for other in path.parent.glob("*.py")) if os.path.isdir(path.parent) else []
     if near := nearest(path.name.removesuffix(".py"), scripts):
         return f"{shlex.quote(str(Path(program.target).parent / near))}.py instead of {shlex.quote(program.target)}"
     there = next((parent for parent in path.parents if os.path.isdir(parent)), Path("."))
     return f"ls {shlex.quote(str(there))}"
+
+
+def _misplaced(program: Program, path: Path) -> str:
+    """The advice for a script that stands behind the word that was taken for it, or with it in one name; "" if it does not."""
+    words = (path.name, *program.arguments)
+    given = (program.target, *program.arguments)
+    for count in range(2, len(words) + 1):
+        if os.path.isfile(path.with_name(" ".join(words[:count]))):
+            return f"{shlex.quote(' '.join(given[:count]))} instead of {shlex.join(given[:count])}"
+    if program.target in _STARTS_SCRIPTS and program.arguments:
+        return f"leave {program.target} out"
+    if program.target in _UNITS and program.arguments:
+        return f"write a number and its unit as one word, such as 12{program.target[0]}"
+    first = program.arguments[0] if program.arguments else ""
+    if first.endswith(".py") and os.path.isfile(path.with_name(first)):
+        return f"leave {shlex.quote(program.target)} out"
+    return ""
+
+
+# Programs that start a script elsewhere. Here paceline does.
+_STARTS_SCRIPTS = ("python", "python3", "torchrun")
+_UNITS = ("s", "m", "h", "d", "sec", "min", "hours", "days")
 
 
 def _require_executable(target: str, environ: Mapping[str, str]) -> None:
@@ -107,6 +146,14 @@ def _require_executable(target: str, environ: Mapping[str, str]) -> None:
 
 def _require_module(target: str, environ: Mapping[str, str]) -> None:
     top = target.partition(".")[0]
+    if not top:
+        absolute = target.lstrip(".")
+        raise UsageError(
+            "U02",
+            f"-m takes a module's name from the top, and {target} is a relative one",
+            saw=f"-m {target}",
+            next=f"{shlex.quote(absolute)} instead of {shlex.quote(target)}" if absolute else "-m train",
+        )
     if target.endswith(".py") and Path(target).is_file():
         raise UsageError(
             "U02",

@@ -64,6 +64,8 @@ def as_ours(error: BaseException, doing: str, url: str, *, there: str = "", agai
         return UsageError("E52", f"{what}: denied", saw=saw, next=_credentials(url))
     if isinstance(error, FileNotFoundError) or any(word in saw for word in _MISSING_WORDS):
         return UsageError("E51", f"{what}: not there", saw=saw, next=look)
+    if isinstance(error, (FileExistsError, NotADirectoryError)):
+        return UsageError("E51", f"{what}: a file is in the place of a directory", saw=saw, next=look)
     return UsageError("E53", f"{what}: broken off", saw=f"{saw}; {there}" if there else saw, next=again)
 
 

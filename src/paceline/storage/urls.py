@@ -47,6 +47,14 @@ def is_url(text: str) -> bool:
     return _URL.match(text) is not None
 
 
+def misspelt_url(text: str) -> str:
+    """The URL that a text such as s3:/bucket was meant to be; "" if it is a URL, or a path as paths are."""
+    name, colon, rest = text.partition(":")
+    if not colon or is_url(text) or name.lower() not in PACKAGES:
+        return ""
+    return f"{name}://{rest.lstrip('/')}"
+
+
 def scheme(url: str) -> str:
     """What stands before ://, in small letters."""
     return url.partition("://")[0].lower()

@@ -278,6 +278,8 @@ def _refuse_plugins(args: argparse.Namespace) -> None:
         (not args.standalone and args.rdzv_backend not in ("static", "c10d"), f"--rdzv-backend {args.rdzv_backend}"),
         (store_type != "tcp", f"--rdzv-conf store_type={store_type}"),
     )
+    if (backend := args.rdzv_backend.lower()) != args.rdzv_backend and backend in ("static", "c10d"):
+        raise values.bad_value("--rdzv-backend", args.rdzv_backend, f"{backend}, in small letters", backend)
     for is_refused, option in refused:
         if is_refused:
             raise UsageError(
@@ -298,7 +300,7 @@ def _meeting(args: argparse.Namespace, is_local: Callable[[str], bool]) -> _Rend
             raise _disagree(
                 f"--standalone is one host, and --nnodes asks for {least}",
                 f"--standalone --nnodes {args.nnodes}",
-                "drop --standalone",
+                "leave --standalone out",
             )
         least = most = 1
     by_arrival = args.rdzv_backend == "c10d" and not args.standalone
@@ -360,7 +362,11 @@ def _place(args: argparse.Namespace, most: int, by_arrival: bool) -> tuple[str, 
             values.port_number(option, port)
     if args.standalone:
         return "127.0.0.1", None, args.store_port
-    address, port = _address(args.master_addr), args.master_port
+    # Of a single host, torchrun takes any text.
+    address, port = (
+        args.master_addr if most == 1 else values.address("--master-addr", args.master_addr),
+        args.master_port,
+    )
     if args.rdzv_endpoint or by_arrival:
         default_port = values.C10D_PORT if by_arrival else values.STATIC_PORT
         address, port = values.endpoint(args.rdzv_endpoint or "localhost", default_port)
@@ -374,10 +380,6 @@ def _place(args: argparse.Namespace, most: int, by_arrival: bool) -> tuple[str, 
     if port is None:
         port = 0 if args.local_hosts else values.STATIC_PORT
     return address, port, args.store_port or None
-
-
-def _address(text: str) -> str:
-    return text[1:-1] if text.startswith("[") and text.endswith("]") else text
 
 
 def _node_rank(args: argparse.Namespace, most: int) -> int:

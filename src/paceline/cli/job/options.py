@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from paceline.cli.job.option_tables import OURS, TORCHRUN
 from paceline.cli.option import Verb
-from paceline.cli.parsing import VerbParser, split_at_script
+from paceline.cli.parsing import NO_VALUE, VerbParser, example, spelled, split_at_script
 from paceline.errors import UsageError
 
 VERB = Verb(
@@ -84,6 +84,13 @@ class RunParser(VerbParser):
         if message.startswith("ambiguous"):
             return UsageError(
                 "U01", message, saw=shlex.join(argv), next="write the option in full: paceline run --help"
+            )
+        row = spelled(VERB.rows).get(argv[-2]) if len(argv) > 1 else None
+        if row is not None and not row.is_flag and argv[-1].endswith((".py", ".sh")):
+            return UsageError(
+                "U03",
+                f"{argv[-2]}: {NO_VALUE}: {argv[-1]!r} behind it looks like the script",
+                next=f"{shlex.join([argv[-2], example(row), argv[-1]])} instead of {shlex.join(argv[-2:])}",
             )
         return UsageError(
             "U02",

@@ -1,6 +1,7 @@
 """Makes the job for an engine from the command line of `paceline submit`."""
 
 import argparse
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +37,7 @@ def key_and_value(text: str) -> tuple[str, str]:
         raise UsageError(
             "U03",
             f"--option {text!r} is not KEY=VALUE",
-            next=f"--option {name or 'KEY'}=VALUE",
+            next=f"--option {shlex.quote(name or 'KEY')}=VALUE instead of --option {shlex.quote(text)}",
         )
     return name, value
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from paceline.cli.option import EVERY_VERB, HELP, MODULE, Option, Verb, section
 from paceline.cli.parsing import VerbParser, parted, split_at_script
 from paceline.cli.picture_file import SVG
-from paceline.errors import UsageError
 
 OPTIONS = (
     *section(
@@ -163,7 +162,6 @@ def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
     """
     ours, script = split_at_script(VERB.rows, argv)
     args = VerbParser(VERB).parse_args(ours)
-    _nothing_empty(args)
     if args.hosts_before:
         sys.stderr.write(
             "notice: --hosts names hosts on other verbs; from 0.3 on, counts are given with --host-counts only\n"
@@ -177,16 +175,3 @@ def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
 def words_of_ours(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """The words that are options of `paceline plan`, each with its value, and the other words. -m is other: many programs have it."""
     return parted((*(row for row in OPTIONS if row.name != MODULE.name), *EVERY_VERB, replace(HELP, letter="")), argv)
-
-
-def _nothing_empty(args: argparse.Namespace) -> None:
-    """Refuse an empty value: a shell's unset variable would otherwise be read as if the option were not given."""
-    for row in OPTIONS:
-        value = getattr(args, row.dest)
-        if value == "" or (row.repeatable and "" in value):
-            raise UsageError(
-                "U03",
-                f"--{row.name} has an empty value",
-                saw=f"--{row.name} ''",
-                next=f"--{row.name} {row.value}",
-            )

@@ -128,7 +128,7 @@ def _split(
             next=f"paceline run {option} {likely} ...",
         )
     if match and not unit:
-        likely = f"{match[1]}{example.lstrip('0123456789.')}"
+        likely = f"{match[1]}{example.lstrip('0123456789.')}" if float(match[1]) else example
         raise UsageError(
             "X30",
             f"{option} {text} has no unit",

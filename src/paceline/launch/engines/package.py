@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import io
 import os
+import shlex
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -90,7 +91,7 @@ def _patterns_of(file: Path) -> tuple[str, ...]:
 
 def _files(root: Path, patterns: Sequence[str]) -> Iterator[_File]:
     def refuse(error: OSError) -> None:
-        raise _unreadable(Path(str(error.filename)), str(error.strerror)) from error
+        raise _unreadable(root, Path(str(error.filename)), str(error.strerror)) from error
 
     for parent, folders, names in os.walk(root, onerror=refuse):
         below = Path(parent).relative_to(root)
@@ -105,12 +106,12 @@ def _file(root: Path, name: Path) -> _File:
     try:
         resolved = path.resolve(strict=True)
         if not resolved.is_relative_to(root):
-            raise _unreadable(path, f"a link to {resolved}, outside of the directory that is shipped")
+            raise _unreadable(root, path, f"a link to {resolved}, outside of the directory that is shipped")
         if not os.access(resolved, os.R_OK):
-            raise _unreadable(path, "permission denied")
+            raise _unreadable(root, path, "permission denied")
         return _File(name.as_posix(), resolved, resolved.stat().st_size)
     except OSError as error:
-        raise _unreadable(path, str(error.strerror)) from error
+        raise _unreadable(root, path, str(error.strerror)) from error
 
 
 def _ignored(name: Path, patterns: Sequence[str], *, is_directory: bool) -> bool:
@@ -156,5 +157,6 @@ def _too_large(directory: Path, files: Sequence[_File], size: int) -> UsageError
     )
 
 
-def _unreadable(path: Path, why: str) -> UsageError:
-    return UsageError("E02", f"{path} cannot be shipped", saw=why, next=f"paceline submit --ignore {path.name!r} ...")
+def _unreadable(root: Path, path: Path, why: str) -> UsageError:
+    ignored = f"echo {shlex.quote(path.name)} >> {shlex.quote(str(root / IGNORE_FILE))}"
+    return UsageError("E02", f"{path} cannot be shipped", saw=why, next=ignored)

@@ -22,6 +22,7 @@ _OF_A_RANK_BYTES = 256 << 20
 def find(before: HostsBefore) -> Iterator[Finding]:
     """Each host with too little space."""
     wanted = _OF_A_RANK_BYTES * (before.ranks_per_host or 1)
+    size = f"{max(8, -(-wanted >> 30))}g"
     unknown = [host.name for host in before.hosts if host.shm_bytes is None]
     for host in before.hosts:
         if host.shm_bytes is not None and host.shm_bytes < wanted:
@@ -30,7 +31,7 @@ def find(before: HostsBefore) -> Iterator[Finding]:
                 severity=Severity.WARNING,
                 what=f"/dev/shm of {host.name} has room for {host.shm_bytes >> 20} MiB; {wanted >> 20} MiB are advised",
                 saw="df /dev/shm",
-                next="docker run --shm-size 8g ..., or mount -o remount,size=8g /dev/shm",
+                next=f"docker run --shm-size {size} ..., or mount -o remount,size={size} /dev/shm",
             )
     if unknown and len(unknown) == len(before.hosts):
         raise Unknown(f"the size of /dev/shm on {', '.join(unknown)}")

@@ -21,6 +21,9 @@ Source: Python language reference, "Full Grammar specification"; ast.parse and c
 """
 
 
+_MOST_SHOWN = 120
+
+
 def find(before: BeforeRun) -> Iterator[Finding]:
     """The first syntax error of the script, if it has one."""
     if before.script is None:
@@ -35,13 +38,16 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     text = (
         lines[found.lineno - 1].strip() if found.lineno and found.lineno <= len(lines) else (found.text or "").strip()
     )
-    printable = text.encode(errors="replace").decode()
+    printable = text[:_MOST_SHOWN].encode(errors="replace").decode()
+    is_script = before.script_path.endswith(".py") or "." not in before.script_path.rpartition("/")[2]
     yield Finding(
         code="K06",
         severity=Severity.ERROR,
         what=f"{where} is not valid Python {version}: {found.msg}",
         saw=f"{printable}\n{_marked(text, lines, found)}".rstrip() if text else "the file as a whole",
-        next=f"edit {where}; python -m py_compile {before.script_path} reports whether it is right",
+        next=f"edit {where}; python -m py_compile {before.script_path} reports whether it is right"
+        if is_script
+        else f"name the script in place of {before.script_path}",
         file=before.script_path,
         line=found.lineno,
     )
