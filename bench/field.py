@@ -2,6 +2,7 @@
 
     .venv/bin/python bench/field.py                    the cases in tests/field
     .venv/bin/python bench/field.py DIR... --verbose   other folders, with what was printed
+    .venv/bin/python bench/field.py --page docs/field.md
 
 A case is a folder with case.json: `run`, the commands; and regular expressions over what they print. An answer is harmful or wrong if
 one of those is found, right if all of `right` are, partly right if all of `partly` are or the cause is listed as not judged, else silent.
@@ -17,10 +18,13 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+FIRST_SIGHT = REPOSITORY / "tests" / "field" / "first_sight.json"
 SCORES = ("right", "partly", "silent", "wrong", "harmful")
 _SECONDS = 300
 
@@ -68,23 +72,92 @@ def score(says: Mapping[str, Any], text: str) -> str:
     return "partly" if found("partly") and all(found("partly")) else "silent"
 
 
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A case, what its answer was worth, and its true cause."""
+
+    name: str
+    area: str
+    score: str
+    cause: str
+
+
+def page(scored: Sequence[Scored], first_sight: Mapping[str, Any]) -> str:
+    """docs/field.md. `first_sight`: the scores of the cases that were looked for last, before anything was changed for them."""
+    by_name = {one.name: one for one in scored}
+    unseen = [replace(by_name[name], score=found) for name, found in first_sight["scores"].items()]
+    others = [one for one in scored if one.score != "right"]
+    listed = "\n".join(f"* **{one.name}** ({one.area}), {one.score}: {one.cause}" for one in others) or "None."
+    return PAGE.format(
+        date=datetime.now(UTC).date().isoformat(),
+        table=_table(scored),
+        first_date=first_sight["date"],
+        first_commit=first_sight["commit"],
+        first_table=_table(unseen),
+        listed=listed,
+    )
+
+
+def _table(scored: Sequence[Scored]) -> str:
+    areas = sorted({one.area for one in scored})
+    rows = [(area, [one.score for one in scored if one.area == area]) for area in areas]
+    rows.append(("**all**", [one.score for one in scored]))
+    lines = [f"| area | cases | {' | '.join(SCORES)} |", "|---" * (len(SCORES) + 2) + "|"]
+    lines += [
+        f"| {area} | {len(found)} | {' | '.join(str(found.count(name)) for name in SCORES)} |" for area, found in rows
+    ]
+    return "\n".join(lines)
+
+
+PAGE = """\
+# What people report
+
+Cases that people reported in public, made again from their descriptions with inputs of our own, and variants of them. Each has the address,
+the true cause and who said it in `case.json` below `tests/field`; `bench/field.py` runs them, scores the answers and writes this page.
+
+An answer is **right** if it names the cause, the place and the way out that the case demands, **partly** right if it names some of them
+or lists the cause as not judged, **silent** if it says nothing of it, **wrong** if it names another cause, and **harmful** if it surely
+sends the reader to a wrong place.
+
+## On {date}
+
+{table}
+
+## At first sight
+
+These were looked for when all else was done, and scored once on {first_date}, before anything was changed for them (commit {first_commit}).
+This is the score that a new report would meet; that above is the score of what is known.
+
+{first_table}
+
+## Not right
+
+{listed}
+"""
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, default=[REPOSITORY / "tests" / "field"])
     parser.add_argument("--verbose", action="store_true", help="print the answers that are not right")
+    parser.add_argument("--page", type=Path, help="write the scores into this page")
     args = parser.parse_args()
     counts: Counter[str] = Counter()
+    scored: list[Scored] = []
     for case in cases(args.folders):
         says = json.loads((case / "case.json").read_text(encoding="utf-8"))
         text = answered(case, says)
         found = score(says, text)
         counts[found] += 1
+        scored.append(Scored(case.name, says["area"], found, says["cause"]))
         print(f"{found:8} {says['area']:10} {case.name}")
         if args.verbose and found != "right":
             print(text)
             missed = [pattern for pattern in says["right"] if not re.search(pattern, text)]
             print(f"    missed: {missed}")
     print(", ".join(f"{name} {counts[name]}" for name in SCORES))
+    if args.page:
+        args.page.write_text(page(scored, json.loads(FIRST_SIGHT.read_text(encoding="utf-8"))), encoding="utf-8")
     return 0
 
 
