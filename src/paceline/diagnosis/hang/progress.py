@@ -1,7 +1,7 @@
 """Whether a rank that others wait for makes progress: the signs of it as text. Pure."""
 
 from paceline.diagnosis.snapshots import RankSnapshot, Socket
-from paceline.diagnosis.stacks import is_compiling
+from paceline.diagnosis.stacks import frames_of, is_compiling
 
 BUSY_CPUS = 0.2
 # A rank at rest writes a log line now and then.
@@ -58,7 +58,7 @@ def signs_of_progress(look: RankSnapshot, *, unchanging: bool = False) -> tuple[
         signs.append(f"cpu {cpus:.1f} cores" if cpus >= 0.1 else "it waits for a CPU")
     elif look.stack_moved and cpus > 0.02 and not unchanging:
         signs.append("its stack changes")
-    elif look.thread_states.get("R") and cpus > _AT_REST_CPUS and _may_wait_for_a_thread(look) and not unchanging:
+    elif look.thread_states.get("R") and not unchanging and _waits_for_a_thread(look, cpus):
         # A thread of OpenMP or gloo, for example, that the main thread waits for.
         signs.append("one of its threads waits for a CPU")
     if any(_receives(socket, look) for socket in look.sockets or ()):
@@ -66,9 +66,14 @@ def signs_of_progress(look: RankSnapshot, *, unchanging: bool = False) -> tuple[
     return tuple(signs)
 
 
-def _may_wait_for_a_thread(look: RankSnapshot) -> bool:
-    """Whether the main thread is in a futex, as far as the kernel tells. In any other call it waits for a time, a file or a process."""
-    return look.wait_channel in (None, "", "0") or "futex" in look.wait_channel
+def _waits_for_a_thread(look: RankSnapshot, cpus: float) -> bool:
+    """Whether the main thread may wait for another one: it is in a futex, as far as the kernel tells, and inside torch, or that other one
+    gets more of the CPUs than a rank at rest. In any other call it waits for a time, a file or a process.
+    """
+    if look.wait_channel not in (None, "", "0") and "futex" not in look.wait_channel:
+        return False
+    innermost = next(iter(frames_of(look)), None)
+    return cpus > _AT_REST_CPUS or (innermost is not None and "/torch/" in innermost.file)
 
 
 def _receives(socket: Socket, look: RankSnapshot) -> bool:
