@@ -12,8 +12,10 @@ from paceline.views.why import finding_short, standstill_text
 
 
 def state_words(state: RunState, now_ns: int) -> str:
-    """ "hangs, 4m 06s": the state, and for how long."""
+    """ "hangs, 4m 06s": the state, and for how long; of a run that was ended while it stood still, that it did."""
     stall = state.standing
+    if stall is None and state.stall is not None and state.word in ("failed", "stopped"):
+        return f"{state.word}, stood still"
     return state.word if stall is None else f"{state.word}, {_lasted(stall, now_ns)}"
 
 

@@ -61,7 +61,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         since_step=late.since_step,
         saw=(*_saw(tempo, late), *_crowd(tempo, hosts, waited)),
         ruled_out=("S14 batch imbalance: the same rank is late in most steps",) if late.measured else (),
-        next=tuple(_next(case, late)),
+        next=tuple(_next(case, tempo, late)),
     )
 
 
@@ -99,7 +99,7 @@ def _saw(tempo: StepTiming, late: Late) -> Iterator[str]:
     yield f"at least {milliseconds(late.low_seconds)}, by the spread of {late.blocks} successive blocks of steps"
 
 
-def _next(case: Case, late: Late) -> Iterator[str]:
+def _next(case: Case, tempo: StepTiming, late: Late) -> Iterator[str]:
     for rank in late.ranks[:2]:
         look = case.looks.get(rank.rank)
         frame = users_frame(look) if look is not None else None
@@ -108,7 +108,10 @@ def _next(case: Case, late: Late) -> Iterator[str]:
             yield f"rank {rank.rank} was at {site_of(frame)} when it was looked at{again}"
         elif case.lasts:
             yield f"see what rank {rank.rank} does: paceline stack {case.run.id}"
-    yield f"compare its host ({_hosts(late.ranks)}) with the others: paceline top {case.run.id}"
+    if len({rank.host for rank in tempo.ranks}) > 1:
+        yield f"compare its host ({_hosts(late.ranks)}) with the others: paceline top {case.run.id}"
+    else:
+        yield f"what it did when: paceline timeline {case.run.id}"
 
 
 def _hosts(ranks: tuple[RankTiming, ...]) -> str:

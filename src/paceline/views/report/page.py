@@ -144,7 +144,7 @@ def _verdict(facts: Facts) -> Markup:
     parts += [element("p", f"Earlier: {_earlier(one)}") for one in facts["verdict"]["earlier"]]
     parts += [element("p", line) for line in facts["restart_lines"]]
     if facts["not_judged"]:
-        title = f"Not judged: {len(facts['not_judged'])}"
+        title = f"Not judged: {counted(len(facts['not_judged']), 'thing')}"
         parts.append(_folded(title, element("ul", *(element("li", text) for text in facts["not_judged"]))))
     return joined([*parts, _tiles(facts)])
 
@@ -182,11 +182,18 @@ def _finding(finding: Facts, live: str) -> Markup:
         ),
     ]
     listed = (
-        joined([element("dt", name if at == 0 or lines[at - 1][0] != name else ""), element("dd", text, class_=name)])
+        joined(
+            [
+                element("dt", name if at == 0 or lines[at - 1][0] != name else "", class_=name),
+                element("dd", text, class_=name),
+            ]
+        )
         for at, (name, text) in enumerate(lines)
     )
     tone = "finding slow" if finding["level"] in _SLOW else "finding"
-    return element("div", element("h3", f"{title} ({finding['confidence']})"), element("dl", *listed), class_=tone)
+    return element(
+        "div", element("h3", f"{title} (confidence: {finding['confidence']})"), element("dl", *listed), class_=tone
+    )
 
 
 def _earlier(one: Facts) -> str:
@@ -249,7 +256,7 @@ def _slowest_more(facts: Facts) -> str:
     stalled, spread = _stalled(facts), facts["now"]["spread"]
     if stalled is not None:
         return f"{stalled['code']}, {stalled['confidence']}"
-    return f"spread {spread:.2f}" if spread is not None else "not judged"
+    return f"the slowest is {spread:.2f} of the median" if spread is not None else "not judged"
 
 
 def _cost_tile(cost: Facts | None) -> tuple[str, str]:
