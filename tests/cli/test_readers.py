@@ -264,15 +264,16 @@ def test_stop_without_an_id_never_leaves_the_directory(recording, tmp_path, caps
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     assert main(["stop"]) == 2
-    assert "paceline stop r-aaaaaa" in capsys.readouterr().err
+    # What ends a run is never guessed.
+    assert "next      paceline ps\n" in capsys.readouterr().err
     monkeypatch.setenv("PACELINE_HOME", str(tmp_path / ".paceline"))
     assert main(["stop"]) == 2
-    assert "paceline stop r-aaaaaa" in capsys.readouterr().err
+    assert "next      paceline ps\n" in capsys.readouterr().err
     (elsewhere / ".paceline" / "runs").mkdir(parents=True)
     (elsewhere / ".paceline" / "runs" / "r-aaaaaa").symlink_to(made.path)
     monkeypatch.delenv("PACELINE_HOME")
     assert main(["stop"]) == 2
-    assert "paceline stop r-aaaaaa" in capsys.readouterr().err
+    assert "next      paceline ps\n" in capsys.readouterr().err
 
 
 def test_stop_finds_the_newest_run_of_a_directory_that_is_named(recording, tmp_path, capsys, monkeypatch):

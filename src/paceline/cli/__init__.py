@@ -242,7 +242,7 @@ def _unknown(verb: str, rest: list[str]) -> UsageError:
     saw, words = _meant(verb, rest)
     return UsageError(
         "U01",
-        f"unknown {kind} {verb!r}",
+        f"{verb!r} is no verb" if words[:2] == ["run", verb] and kind == "verb" else f"unknown {kind} {verb!r}",
         saw=saw or "verbs are " + ", ".join(VERBS),
         next=shlex.join(["paceline", *words]) if words else "paceline --help",
     )

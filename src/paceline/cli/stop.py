@@ -139,6 +139,6 @@ def _found(text: str | None, run_dir: str | None) -> Path:
             "U09",
             "the newest run that can be found is not recorded in this directory",
             saw=f"{path}, not below {here}",
-            next=f"paceline stop {path.name}",
+            next="paceline ps",
         )
     return path

@@ -257,14 +257,14 @@ def test_our_own_options_are_long_and_never_abbreviated():
     assert parse_run(["--max-r", "3", "train.py"], {}).max_restarts == 3
 
 
-def test_a_misspelled_option_gets_the_nearest_spelling_and_the_whole_command_again():
+def test_a_misspelled_option_gets_the_nearest_spelling():
     with pytest.raises(UsageError) as refused:
         parse_run(["--nproc-per-nod=2", "--max-rnu", "60", "train.py", "--lr", "1"], {})
     assert refused.value.code == "U01"
     with pytest.raises(UsageError) as refused:
         parse_run(["--max-rnu", "60", "train.py", "--lr", "1"], {})
     assert "--max-rnu" in refused.value.what
-    assert refused.value.next == "paceline run --max-run 60 train.py --lr 1"
+    assert refused.value.next == "--max-run instead of --max-rnu"
     with pytest.raises(UsageError) as refused:
         parse_run(["--nnodez", "60"], {})
     assert refused.value.code == "U01"
@@ -274,7 +274,7 @@ def test_a_missing_script_and_a_refused_value_name_themselves():
     for argv, code, name in (
         (["--nnodes", "2"], "U02", "script"),
         (["--max-restarts", "x", "t.py"], "U03", "--max-restarts"),
-        (["-t"], "U03", "--tee"),
+        (["-t"], "U03", "-t"),
     ):
         with pytest.raises(UsageError) as refused:
             parse_run(argv, {})
