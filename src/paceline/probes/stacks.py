@@ -69,7 +69,8 @@ def is_users_file(path: str) -> bool:
 
     Holds:  is_users_file("/home/you/train.py"); not is_users_file("/usr/lib/python3.11/socket.py")
     """
-    return bool(path) and not path.startswith(("<", _OURS)) and not _INSTALLED.search(path)
+    is_compiled = path.endswith((".pyx", ".pxd", ".pxi"))
+    return bool(path) and not path.startswith(("<", _OURS)) and not is_compiled and not _INSTALLED.search(path)
 
 
 def parse_dump(text: str, pid: int) -> tuple[PythonThread, ...]:

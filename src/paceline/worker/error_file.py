@@ -92,7 +92,12 @@ def hide_our_frames(error: BaseException) -> None:
 @functools.cache
 def is_users(filename: str) -> bool:
     """Whether a frame is in the user's own code, and not in a package, the standard library or paceline."""
-    return not filename.startswith("<") and is_users_directory(os.path.dirname(filename))
+    # A compiled module names its source, by a path of the machine on which it was compiled.
+    return (
+        not filename.startswith("<")
+        and not filename.endswith((".pyx", ".pxd", ".pxi"))
+        and is_users_directory(os.path.dirname(filename))
+    )
 
 
 @functools.cache

@@ -1,12 +1,14 @@
 """Texts that do not say what to do are known, with the way out; what is installed is no line of the script's."""
 
+import os
+
 import pytest
 
-from paceline.diagnosis.crash.known_exceptions import is_of_environment, ways_out
+from paceline.diagnosis.crash.known_exceptions import no_line_at_fault, ways_out
 
 
 @pytest.mark.parametrize(
-    ("said", "words", "of_environment"),
+    ("said", "words", "elsewhere"),
     [
         ("ValueError: Provided instance_type ml.g5.12xlarge is not supported by smdataparallel.", "--for smddp", True),
         ("ModuleNotFoundError: No module named 'smdistributed'", "this image has no SMDDP", True),
@@ -17,13 +19,20 @@ from paceline.diagnosis.crash.known_exceptions import is_of_environment, ways_ou
         ("ImportError: /opt/flash_attn.so: undefined symbol: _ZN3c10", "an extension was built for another torch", True),
         ("AttributeError: module 'smdistributed.dataparallel.torch.distributed' has no attribute 'all_reduce_params'", "K10", False),
         ("AttributeError: module 'torch.distributed' has no attribute 'allreduce_params'", "K10", False),
+        ("RuntimeError: No CUDA GPUs are available", "daemon-reload", True),
+        ("RuntimeError: Found no NVIDIA driver on your system.", "nvidia-smi", True),
+        ("RuntimeError: CUDA error: system not yet initialized", "nvidia-fabricmanager", True),
+        ("OSError: [Errno 116] Stale file handle: '/home/me/.cache/x.so'", "local to each node", True),
+        ("OSError: Unable to open file (unable to lock file, errno = 11, error message = 'x')", "h5py.File(path, 'r')", False),
+        ("FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding.", "bf16", True),
+        ("RuntimeError: Version mismatch: The cluster was started with:\n    Ray: 2.9.0", "the same Ray", True),
         ("train.py: error: the following arguments are required: --local_rank", 'os.environ["LOCAL_RANK"]', False),
         ("train.py: error: unrecognized arguments: --local-rank=0", 'os.environ["LOCAL_RANK"]', False),
     ],
 )  # fmt: skip
-def test_a_known_text_has_one_way_out(said, words, of_environment):
+def test_a_known_text_has_one_way_out(said, words, elsewhere):
     (way,) = ways_out(said)
-    assert words in way and is_of_environment(said) is of_environment
+    assert words in way and no_line_at_fault(said) is elsewhere
 
 
 @pytest.mark.parametrize(
@@ -37,3 +46,23 @@ def test_a_known_text_has_one_way_out(said, words, of_environment):
 )
 def test_another_text_has_none(said):
     assert ways_out(said) == ()
+
+
+@pytest.mark.parametrize("number", (5, 30, 101, 104, 107, 110, 111, 113, 116, 121))
+def test_an_error_of_a_device_a_file_system_or_the_network_is_no_lines_fault(number):
+    assert no_line_at_fault(f"OSError: [Errno {number}] ...")
+    assert no_line_at_fault(f"RuntimeError: cannot read: {os.strerror(number)}")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "FileNotFoundError: [Errno 2] No such file or directory: 'a'",
+        "PermissionError: [Errno 13] Permission denied: 'a'",
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x5 and 6x7)",
+        "KeyError: 'input_ids'",
+        "IsADirectoryError: [Errno 21] Is a directory: 'a'",
+    ],
+)
+def test_what_a_line_asked_for_is_its_own(said):
+    assert not no_line_at_fault(said)

@@ -44,8 +44,60 @@ def test_what_a_driver_a_peer_or_an_interruption_raises_is_no_sure_failure_of_th
 
 
 @pytest.mark.parametrize(
+    "outcome",
+    [
+        "RuntimeError: No CUDA GPUs are available",
+        "RuntimeError: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions? Error 803: unsupported",
+        "OSError: [Errno 5] Input/output error: '/data/shard-3.tar'",
+        "OSError: [Errno 107] Transport endpoint is not connected: '/mnt/fsx'",
+        "ConnectionRefusedError: [Errno 111] Connection refused",
+        "ImportError: /home/me/.triton/cache/x.so: cannot stat shared object: Stale file handle",
+        "FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding.",
+    ],
+)
+def test_what_no_line_of_the_script_explains_is_never_to_be_repaired_in_it(outcome):
+    (finding,) = judged(raised(outcome, OWN, LIBRARY))
+    assert finding.code == "C01" and finding.confidence is not Confidence.HIGH
+    assert outcome in finding.saw and "/home/me/train.py:61 in step" in finding.saw
+    assert not any(text.startswith(("repair", "edit")) for text in finding.next)
+
+
+def test_of_memory_of_a_gpu_the_line_is_shown_and_what_loads_a_file_is_told():
+    outcome = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8 GiB"
+    )
+    (finding,) = judged(raised(outcome, OWN, LIBRARY))
+    assert finding.code == "C07" and "/home/me/train.py:61 in step" in finding.saw
+    assert not any("map_location" in text for text in finding.next)
+    loads = LIBRARY.replace("autograd/graph.py", "serialization.py")
+    (finding,) = judged(raised(outcome, OWN, loads))
+    assert "map_location" in finding.next[0]
+
+
+def test_a_crash_that_follows_a_refused_port_is_no_second_cause():
+    refused = "E0803 09:14:02 tcp_server.c:284] bind addr=[::]:2401: Address already in use\n"
+    crashed = "srun: error: cn25: task 0: Segmentation fault\n"
+    assert [f.code for f in judged(refused + crashed) if f.confidence is not Confidence.UNCLEAR] == ["R04"]
+    assert judged(crashed + refused)[0].code == "C05"
+
+
+LIGHTNING = "Initializing distributed: GLOBAL_RANK: {rank}, MEMBER: {member}/{count}\n"
+
+
+@pytest.mark.parametrize(
+    ("came", "count", "absent"), [((0,), 8, tuple(range(1, 8))), ((0, 1), 4, (2, 3)), ((0, 1), 2, ()), ((2, 3), 4, ())]
+)
+def test_who_has_not_come_by_lightnings_own_count(came, count, absent):
+    text = "".join(LIGHTNING.format(rank=rank, member=rank + 1, count=count) for rank in came)
+    assert [f.ranks for f in judged(text)] == ([absent] if absent else [])
+    assert judged(text + "All distributed processes registered. Starting with 8 processes\n") == ()
+
+
+@pytest.mark.parametrize(
     "file",
     [
+        "h5py/h5f.pyx",
+        "pandas/_libs/hashtable.pyx",
         "/opt/conda/bin/accelerate",
         "/usr/local/bin/deepspeed",
         "/opt/venv/bin/torchrun",

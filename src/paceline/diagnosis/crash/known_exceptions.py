@@ -3,6 +3,8 @@
 Live runs and logs read the same table.
 """
 
+import errno
+import os
 import re
 from dataclasses import dataclass
 
@@ -17,12 +19,12 @@ class KnownException:
     """What to do about it."""
     source: str
     """Where the text comes from."""
-    of_environment: bool = False
-    """No line of the script is at fault: what is installed does not fit."""
+    no_line_at_fault: bool = False
+    """No line of the script is at fault: what is installed or set up does not fit, or what the training computed is no number."""
 
 
-def _known(pattern: str, way_out: str, source: str, of_environment: bool = False) -> KnownException:
-    return KnownException(re.compile(pattern), way_out, source, of_environment)
+def _known(pattern: str, way_out: str, source: str, no_line_at_fault: bool = False) -> KnownException:
+    return KnownException(re.compile(pattern), way_out, source, no_line_at_fault)
 
 
 _REDUCER = "torch/csrc/distributed/c10d/reducer.cpp"
@@ -97,21 +99,21 @@ KNOWN = (
         "install a torch that was built for the CUDA toolkit of this machine, or set CUDA_HOME to a toolkit of torch's version "
         "(python -c 'import torch; print(torch.version.cuda)' beside nvcc --version)",
         "deepspeed/ops/op_builder/builder.py; torch/utils/cpp_extension.py; deepspeedai/DeepSpeed #1077",
-        of_environment=True,
+        no_line_at_fault=True,
     ),
     _known(
         r"instance_type \S+ is not supported by (?:smdataparallel|smdistributed)",
         "paceline instances --for smddp lists the types that SMDDP serves, with the reasons; on any other type: "
         "distribution={'torch_distributed': {'enabled': True}}",
         "sagemaker-python-sdk v2, fw_utils.validate_smdistributed",
-        of_environment=True,
+        no_line_at_fault=True,
     ),
     _known(
         r"No module named '?smdistributed",
         "this image has no SMDDP, which is in SageMaker's own images alone: under `paceline run` the import works, and with "
         "torch.distributed init_process_group('nccl') needs none",
         "AWS, SageMaker distributed data parallel library; aws/deep-learning-containers",
-        of_environment=True,
+        no_line_at_fault=True,
     ),
     _known(
         r"(?i:(?:invalid backend|unknown c10d backend type)[^\n]{0,20}smddp)",
@@ -123,7 +125,7 @@ KNOWN = (
         r"torch_smddp\S*\.so: undefined symbol",
         "SMDDP of this image was built for its own torch, and another one was installed over it: leave torch out of requirements.txt",
         "AWS, SMDDP release notes: one build for each release of torch",
-        of_environment=True,
+        no_line_at_fault=True,
     ),
     _known(
         r"module '(?:smdistributed[\w.]*|torch\.distributed)' has no attribute '\w+'",
@@ -134,21 +136,85 @@ KNOWN = (
         r"(?<!smddp\.so: )undefined symbol: |cannot open shared object file|version `GLIBC\w*_[\d.]+' not found",
         "an extension was built for another torch, CUDA or system: install one built for these, or build it again",
         "ld.so(8)",
-        of_environment=True,
+        no_line_at_fault=True,
     ),
     _known(
         r"can't create new processes if CUDA is already initialized|Cannot re-initialize CUDA in forked subprocess",
         "call nothing of torch.cuda, and move nothing to a GPU, before the processes are made",
         "lightning/fabric/strategies/launchers/multiprocessing.py; torch/cuda/__init__.py",
     ),
+    _known(
+        r"No CUDA GPUs are available|Found no NVIDIA driver|CUDA driver initialization failed|Failed to initialize NVML",
+        "nvidia-smi, there: without an answer it is the driver, or what the container was given (--gpus, nvidia.com/gpu, "
+        "CUDA_VISIBLE_DEVICES). NVML: Unknown Error in a container that had its GPUs before: systemctl daemon-reload on the host took "
+        "them from its cgroup, and a new container gets them back",
+        "torch/cuda/__init__.py; NVIDIA container toolkit, troubleshooting",
+        no_line_at_fault=True,
+    ),
+    _known(
+        r"[Ee]rror 802\b|system not yet initialized",
+        "the switch between the GPUs is not set up: systemctl status nvidia-fabricmanager, of the driver's own release, on that host",
+        "cudaErrorSystemNotReady; NVIDIA, Fabric Manager user guide",
+        no_line_at_fault=True,
+    ),
+    _known(
+        r"Unexpected error from cudaGetDeviceCount|[Ee]rror 80[34]\b|unsupported display driver|CUDA-capable device\(s\) is/are busy",
+        "nvidia-smi, on that host: CUDA itself does not start, so the driver, its libraries or another process is at fault",
+        "c10/cuda/CUDAFunctions.cpp; CUDA runtime API, error codes",
+        no_line_at_fault=True,
+    ),
+    _known(
+        r"Stale file handle|\[Errno 116\]",
+        "a file on a network file system was replaced while it was used: caches that ranks write belong in a directory local to each node "
+        "(TRITON_CACHE_DIR, TORCHINDUCTOR_CACHE_DIR, TORCH_EXTENSIONS_DIR=/tmp/...)",
+        "errno(3), ESTALE; triton, runtime/cache.py",
+        no_line_at_fault=True,
+    ),
+    _known(
+        r"unable to lock file",
+        "open it for reading, h5py.File(path, 'r'), which h5py before 3.0 does not do by itself; where several must write, one after "
+        "the other; HDF5_USE_FILE_LOCKING=FALSE if the file system has no locks",
+        "HDF5, H5FDsec2.c; h5py, what's new in 3.0",
+    ),
+    _known(
+        r"[Ll]oss scale (?:already at minimum|is already)|Minimum loss scale reached|[Ll]oss scal\w+ [^\n]{0,40}(?:below|underflow)",
+        "the gradients overflow in fp16 (inf or NaN) at every step: train in bf16, which needs no loss scale, or with a lower learning "
+        "rate and clipped gradients",
+        "deepspeed/runtime/fp16/loss_scaler.py; fairseq, dynamic_loss_scaler.py",
+        no_line_at_fault=True,
+    ),
+    _known(
+        r"Version mismatch: The cluster was started with",
+        "start the cluster and the driver from one environment or image: the same Ray and the same Python on both sides",
+        "ray/_private/utils.py, check_version_info",
+        no_line_at_fault=True,
+    ),
 )
 
 
-def is_of_environment(said: str) -> bool:
-    """Whether an exception tells of what is installed, wherever it was raised."""
-    return any(known.of_environment and known.pattern.search(said) for known in KNOWN)
+# Errors of devices, file systems and the network, by their numbers and by the words for them. Source: errno(3)
+_OF_THE_MACHINE = (
+    errno.EIO, errno.ENXIO, errno.ENODEV, errno.EROFS, errno.ENETDOWN, errno.ENETUNREACH, errno.ENETRESET, errno.ECONNABORTED,
+    errno.ECONNRESET, errno.ENOTCONN, errno.ETIMEDOUT, errno.ECONNREFUSED, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ESTALE,
+    errno.EREMOTEIO,
+)  # fmt: skip
+_MACHINES_WORDS = re.compile(
+    rf"\[Errno (?:{'|'.join(map(str, _OF_THE_MACHINE))})\]|"
+    + "|".join(re.escape(os.strerror(number)) for number in _OF_THE_MACHINE)
+)
+
+
+def no_line_at_fault(said: str) -> bool:
+    """Whether an exception tells of the machine, of what is installed or of numbers, wherever it was raised. `said`: "TYPE: MESSAGE"."""
+    known = any(known.no_line_at_fault and known.pattern.search(said) for known in KNOWN)
+    return known or _MACHINES_WORDS.search(said) is not None
+
+
+_LOOK_THERE = "what the message names, on that host: the service, the file system, the network or the device; the script's line only met it"
+NOT_OF_THE_SCRIPT = "an error that no line of the script explains"
 
 
 def ways_out(said: str) -> tuple[str, ...]:
-    """What to do about an exception that is known. `said`: "TYPE: MESSAGE", whole."""
-    return tuple(known.way_out for known in KNOWN if known.pattern.search(said))
+    """What to do about an exception that is known, or that no line of the script explains. `said`: "TYPE: MESSAGE", whole."""
+    known = tuple(known.way_out for known in KNOWN if known.pattern.search(said))
+    return known or ((_LOOK_THERE,) if no_line_at_fault(said) else ())

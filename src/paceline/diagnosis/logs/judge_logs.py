@@ -4,17 +4,18 @@ Order decides before wording: the first traceback wins over any summary, and wha
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from paceline.diagnosis.case import Level
-from paceline.diagnosis.crash.known_exceptions import is_of_environment, ways_out
+from paceline.diagnosis.crash.known_exceptions import NOT_OF_THE_SCRIPT, no_line_at_fault, ways_out
 from paceline.diagnosis.crash.origins import is_drivers, is_interrupt
 from paceline.diagnosis.logs.compare_dumps import judge_dumps
 from paceline.diagnosis.logs.flight_recorder_dumps import RecorderDump
 from paceline.diagnosis.logs.horovod import judge_stalls
 from paceline.diagnosis.logs.launcher import Blame, LoggedEnding, first_ending, read_blame, stubborn
 from paceline.diagnosis.logs.lines import Log, RankLine, Traceback, bare_exceptions, tracebacks
+from paceline.diagnosis.logs.members import judge_members
 from paceline.diagnosis.logs.patterns import SIGNS, TITLES, Sign, is_symptom
 from paceline.diagnosis.logs.time_limits import judge_limit, limits
 from paceline.diagnosis.logs.timeouts import LoggedWait, follows, judge_waits, waits
@@ -27,7 +28,7 @@ _SURE = {Confidence.HIGH: 0, Confidence.LIKELY: 1, Confidence.UNCLEAR: 2}
 _MOST_FINDINGS = 4
 _MOST_MATCHES = 200
 _LAUNCHERS = ("ChildFailedError", "SignalException", "CalledProcessError")
-_MOST_MESSAGE_LINES = 6
+_MOST_MESSAGE_LINES = 8
 # Words before a list of what may have happened.
 _GUESSES = re.compile(
     r"(?i)\b(?:may|might|could) (?:have|be|also)\b|potential root causes|possible (?:reasons?|causes?)|"
@@ -71,9 +72,12 @@ def judge_logs(
     first = _first_tracebacks(logs)
     reached, waited = limits(logs), waits(logs)
     candidates = _candidates(logs, blame)
+    for candidate in candidates.values():
+        if _follows_a_refusal(candidate, candidates.values()):
+            candidate.confidence = Confidence.UNCLEAR
     weak = [c for c in candidates.values() if c.symptom or _came_after(c, waited)]
     found = [_finding(candidate, titles, blame) for candidate in candidates.values() if candidate not in weak]
-    found += judge_stalls(logs)
+    found += judge_stalls(logs) + judge_members(logs)
     frozen = stubborn(blame, logs)
     found += frozen + judge_dumps(dumps)
     ending = first_ending(logs, blame)
@@ -87,7 +91,7 @@ def judge_logs(
         found = [_finding(candidate, titles, blame) for candidate in weak]
     if not found and ending is not None:
         found = [_without_a_traceback(ending)]
-    found = _once_each(found)
+    found = [_with_place(finding, first) for finding in _once_each(found)]
     return Diagnosis(
         findings=tuple(found[:_MOST_FINDINGS]), not_judged=tuple(_not_judged(logs, dumps, found, weak, blame))
     )
@@ -96,6 +100,14 @@ def judge_logs(
 def _came_after(candidate: _Candidate, waited: Sequence[LoggedWait]) -> bool:
     """Whether somebody ended the job, but only once a rank had waited in vain: a consequence."""
     return bool(waited) and candidate.code == "C04" and waited[0].place < candidate.place
+
+
+def _follows_a_refusal(candidate: _Candidate, others: Iterable[_Candidate]) -> bool:
+    """Whether native code crashed once something else had failed to start: what does not check a refusal falls over it."""
+    return candidate.code == "C05" and any(
+        other.code.startswith("R") and other.confidence is not Confidence.UNCLEAR and other.place < candidate.place
+        for other in others
+    )
 
 
 def _candidates(logs: Sequence[Log], blame: Blame) -> dict[str, _Candidate]:
@@ -218,11 +230,12 @@ def _raised(found: Sequence[Traceback], others: Sequence[CauseFinding], blame: B
     if wrong:
         not_it.append(f"rank {wrong[0]}, torchrun's root cause: what it wrote only says that a peer was gone or late")
     where = first.users_frame()
-    repair = f"repair {where}" if where and not is_of_environment(first.said()) else ""
-    alone = bool(where) and (len({t.line.log for t in found}) == 1 or first.at is not None)
+    is_elsewhere = no_line_at_fault(first.said())
+    repair = f"repair {where}" if where and not is_elsewhere else ""
+    alone = not is_elsewhere and bool(where) and (len({t.line.log for t in found}) == 1 or first.at is not None)
     return CauseFinding(
         code="C01",
-        title="exception in the script",
+        title=NOT_OF_THE_SCRIPT if is_elsewhere else "exception in the script",
         level=Level.CRASH,
         ranks=tuple(same),
         hosts=(first.line.host,) if first.line.host else (),
@@ -235,6 +248,20 @@ def _raised(found: Sequence[Traceback], others: Sequence[CauseFinding], blame: B
         ruled_out=tuple(not_it),
         next=tuple(filter(None, (*ways_out(first.said()), repair))) or ("read what stands above that line",),
     )
+
+
+def _with_place(finding: CauseFinding, found: Sequence[Traceback]) -> CauseFinding:
+    """Where the GPU memory ran out: the script's line; while a file was loaded, what keeps that off GPU 0."""
+    own = next((t for t in found if finding.code == "C07" and _NO_MEMORY.search(t.said()) and t.users_frame()), None)
+    if own is None:
+        return finding
+    loads = any(file.endswith("torch/serialization.py") for file, *_ in own.frames)
+    way_out = (LOADED_TO_ONE_GPU,) if loads else ()
+    return replace(finding, saw=(*finding.saw, own.users_frame()), next=(*way_out, *finding.next))
+
+
+_NO_MEMORY = re.compile(r"out of memory", re.IGNORECASE)
+LOADED_TO_ONE_GPU = "torch.load(..., map_location='cpu'), or the rank's own device: without it every rank loads to GPU 0 what GPU 0 saved"
 
 
 def _of_others(

@@ -296,7 +296,9 @@ def _read(log: Log, first: RankLine) -> tuple[Traceback | None, int]:
             in_frames = False
         elif not in_frames and text.strip() and not text.startswith(_CHAINED):
             # A line with the same mark before it, or one that is indented, goes on with the message.
-            is_more = text[:1] in (" ", "\t") or (line.rank is not None and line.text != line.whole)
+            is_more = (
+                text[:1] in (" ", "\t") or (line.rank is not None and line.text != line.whole) or _goes_on(log, line)
+            )
             if not is_more or len(outcomes[-1][1]) >= _MOST_MESSAGE_LINES or _is_another_message(text):
                 break
             outcomes[-1][1].append(text.strip())
@@ -306,6 +308,12 @@ def _read(log: Log, first: RankLine) -> tuple[Traceback | None, int]:
     type_, message = outcomes[-1]
     at = log.moment_before(first.number)
     return Traceback(first, type_, "\n".join(line for line in message if line), tuple(frames), at), last
+
+
+def _goes_on(log: Log, line: RankLine) -> bool:
+    """Whether a line announces indented ones: `This process was started with:`."""
+    following = log.line(line.number + 1) if line.number < log.line_count else None
+    return line.text.rstrip().endswith(":") and following is not None and following.text[:1] in (" ", "\t")
 
 
 def _is_another_message(text: str) -> bool:

@@ -88,6 +88,10 @@ _MEMORY_AND_LIMITS = (
     _sign(r"systemd-oomd\[\d+\]: Killed |earlyoom\[?\d*\]?: sending SIG(?:TERM|KILL)|Please use an instance type with more memory",
           "C03", LIKELY, "a guard of the host ended a process because memory ran out",
           "free -g on that host while the job runs", "systemd, oomd-util.c; rfjakob/earlyoom, kill.c; SageMaker, FailureReason"),
+    _sign(r"ibv_(?:reg_mr|create_(?:cq|qp|srq))\w{0,12} failed[^\n]{0,40}(?:Cannot allocate memory|error 12\b)", NO_CODE, UNCLEAR,
+          "the adapter could not lock memory: the limit of locked memory of this process",
+          "ulimit -l, in the job itself: it should be unlimited. limits.conf reaches no daemon's children: LimitMEMLOCK=infinity for "
+          "slurmd, --ulimit memlock=-1 for docker", "NCCL src/misc/ibvwrap.cc; ibv_reg_mr(3); NVIDIA/nccl"),
     _sign(r"Cannot allocate memory|\[Errno 12\]", "C02 C03", UNCLEAR,
           "a process was refused memory: its cgroup's limit, the machine's, or its own address space",
           "memory.max beside memory.peak of the job's cgroup, free -g, ulimit -v", "errno(3), ENOMEM; fork(2)"),
@@ -220,6 +224,10 @@ _START = (
           "pytorch/pytorch #69197, #73656"),
     _sign(r"Rendezvous(?:Timeout|Closed)Error(?P<absent>)", "R01 R02", UNCLEAR, "the hosts did not all meet in time", _WHO_JOINED,
           "measured with torchrun 2.13"),
+    _sign(r"failed to connect/validate to host", "R02", LIKELY,
+          "the port takes the connection, and no store answers behind it: a proxy stands in between, or another program listens there",
+          "in Kubernetes with a service mesh such as Istio: sidecar.istio.io/inject: \"false\" on the pods of the job; elsewhere "
+          "ss -ltnp | grep PORT, on the first host", "torch/csrc/distributed/c10d/TCPStore.cpp, validate; kubeflow/trainer"),
     _sign(r"No route to host|Network is unreachable|EHOSTUNREACH", "R02 R09", LIKELY, "a host cannot be reached",
           "ip route get ADDRESS, on that host",
           "connect(2)"),

@@ -19,7 +19,7 @@ from paceline.diagnosis.crash.exits import (
     words_of,
 )
 from paceline.diagnosis.crash.keras_release import other_release
-from paceline.diagnosis.crash.known_exceptions import is_of_environment, ways_out
+from paceline.diagnosis.crash.known_exceptions import NOT_OF_THE_SCRIPT, no_line_at_fault, ways_out
 from paceline.diagnosis.crash.missing_package import install_torch, lacks_torch, missing_package
 from paceline.diagnosis.crash.origins import is_drivers, is_interrupt
 from paceline.diagnosis.crash.root_cause import telling_line
@@ -110,8 +110,10 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
     words = "" if error is not None else _last_line(case, first.rank)
     unguarded = lacks_guard(case, first)
     title = TITLE if error is not None else ENDED_ITSELF
-    of_environment = error is not None and is_of_environment(f"{error.type}: {error.message}")
+    is_elsewhere = error is not None and no_line_at_fault(f"{error.type}: {error.message}")
     of_another = error is not None and is_drivers(error.type)
+    if is_elsewhere:
+        title = NOT_OF_THE_SCRIPT
     if of_another:
         title = ENDED_ELSEWHERE
     return crash(
@@ -119,7 +121,7 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
         exits,
         code="C01",
         title="this Python has no torch" if lacks_torch(error) else NO_GUARD if unguarded else title,
-        confidence=Confidence.UNCLEAR if of_another else Confidence.HIGH,
+        confidence=Confidence.UNCLEAR if of_another else Confidence.LIKELY if is_elsewhere else Confidence.HIGH,
         saw=(
             f"{ended(first)}{said}",
             f"at {where}" + (f": {error.source.strip()}" if error is not None and error.source else "")
@@ -141,7 +143,7 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
             *ways_out(words if error is None else f"{error.type}: {error.message}"),
             "the output of the process that ended: its first traceback is the cause" if of_another else "",
             f"edit {own_line_of(first)}"
-            if where and not lacks_torch(error) and not of_another and not of_environment
+            if where and not lacks_torch(error) and not of_another and not is_elsewhere
             else "",
             # A script that ends itself often says why on stdout.
             log_command(case, first.rank) if error is not None else f"paceline logs {case.run.id} --rank {first.rank}",
