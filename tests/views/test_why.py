@@ -140,6 +140,22 @@ def test_a_run_that_is_over_says_how_it_ended(case):
     assert head[1] == "  because   rank 1 raised ValueError"
 
 
+@pytest.mark.parametrize(
+    ("reason", "confidence", "because"),
+    [
+        ("rank 0 raised RuntimeError", Confidence.HIGH, "rank 1 on algo-1: rank asleep in its own code; then rank 0 raised RuntimeError"),
+        ("rank 0 raised RuntimeError", Confidence.UNCLEAR, "rank 0 raised RuntimeError"),
+        ("rank 10 raised E", Confidence.LIKELY, "rank 1 on algo-1: rank asleep in its own code; then rank 10 raised E"),
+        ("the limit of 2h was reached", Confidence.HIGH, "the limit of 2h was reached"),
+    ],
+)  # fmt: skip
+def test_the_head_names_the_rank_that_the_first_finding_names(case, reason, confidence, because):
+    run = replace(RUN, status=Status.FAILED, exit_code=1, reason=reason, finished_ns=STARTED)
+    found = replace(ASLEEP, confidence=confidence)
+    head = why_text(Diagnosis(findings=(found,)), replace(case, run=run, lasts=False), WhyPage(width=None)).splitlines()
+    assert head[1] == f"  because   {because}"
+
+
 def test_after_a_time_out_the_page_says_where_the_time_went(case):
     page = WhyPage(time_spent=(("compute", 90.0), ("start-up", 30.0), ("evaluation", None)))
     shown = why_text(Diagnosis(findings=()), case, page)

@@ -57,6 +57,15 @@ def test_an_error_in_a_spawned_rank_is_reported_with_the_childs_own_frame(workpl
     assert error["function"] == "train" and error["source"].startswith("raise ValueError")
 
 
+@pytest.mark.wide
+def test_an_error_before_a_spawned_ranks_own_code_is_at_the_line_that_spawned_it(workplace):
+    (left,) = workplace.run("spawn_inside.py", "no-tuple")
+    assert left.code == 1
+    (error,) = workplace.errors
+    assert error["type"] == "TypeError" and "positional argument" in error["message"]
+    assert error["source"].startswith("mp.spawn(train, args=")
+
+
 @pytest.mark.slow
 def test_a_script_that_initialises_gloo_itself_may_do_so_twice(workplace):
     left = workplace.run("gloo_itself.py", world_size=2)

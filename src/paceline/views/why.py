@@ -13,7 +13,7 @@ from paceline.diagnosis.run_state import how_it_ended, run_state
 from paceline.diagnosis.time_limit import forecast_text, will_be_cut
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.facts import Run, SecondaryStatus
-from paceline.findings import NO_CODE, CauseFinding
+from paceline.findings import NO_CODE, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks, spell_ranks
 from paceline.spelling import plural
 from paceline.terminal_text import BOLD, BOLD_RED, BOLD_YELLOW, painted
@@ -242,7 +242,7 @@ def _head(diagnosis: Diagnosis, case: Case, page: WhyPage) -> Iterator[str]:
         parts.append(f"attempt {case.attempt}")
     yield "  ".join(parts)
     if run.reason and state in ("failed", "dead", "stopped"):
-        yield from _rows("because", [_fitting(run.reason, page)])
+        yield from _rows("because", [_fitting(_reason(run.reason, diagnosis), page)])
     if page.goes_on is not None:
         step, command = page.goes_on
         yield from _rows("next", [command])
@@ -255,6 +255,18 @@ def _head(diagnosis: Diagnosis, case: Case, page: WhyPage) -> Iterator[str]:
             yield from _rows("limit", [forecast_text(case.forecast)])
     if not diagnosis.findings:
         yield f"nothing found; {_looked_at(case)}"
+
+
+def _reason(reason: str, diagnosis: Diagnosis) -> str:
+    """The agent's reason. It names who fell first; a finding that names others says whom that one followed."""
+    first = next(iter(diagnosis.findings), None)
+    named = _OF_ONE_RANK.match(reason)
+    if first is None or named is None or not first.ranks or int(named[1]) in first.ranks:
+        return reason
+    return reason if first.confidence is Confidence.UNCLEAR else f"{who_text(first)}: {first.title}; then {reason}"
+
+
+_OF_ONE_RANK = re.compile(r"rank (\d{1,6})\b")
 
 
 def _now(case: Case) -> Iterator[str]:

@@ -144,7 +144,9 @@ def _spawned_child(error: BaseException) -> dict[str, Any] | None:
         return None
     lines = [line for line in str(error).rstrip().splitlines() if line.strip()]
     frames = [found for line in lines if (found := _FRAME_LINE.match(line)) and is_users(found["file"])]
-    located = _located(frames[-1]["file"], int(frames[-1]["line"]), frames[-1]["function"]) if frames else {}
+    # A child that failed before the user's code ran, as of arguments that do not fit: the line that made the child.
+    own = _located(frames[-1]["file"], int(frames[-1]["line"]), frames[-1]["function"]) if frames else None
+    located = own or _users_frame(error.__traceback__) or {}
     name, _, message = (lines[-1] if lines else "").partition(": ")
     if not re.fullmatch(r"[\w.]+", name):
         return located or None

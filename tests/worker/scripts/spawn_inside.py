@@ -24,4 +24,6 @@ def train(rank, world_size, port, fails):
 
 
 if __name__ == "__main__":
+    if "no-tuple" in sys.argv:
+        mp.spawn(train, args=("abcdef"), nprocs=1)
     mp.spawn(train, args=(2, os.environ["MASTER_PORT"], "fail" in sys.argv), nprocs=2)

@@ -171,6 +171,11 @@ KNOWN = (
         no_line_at_fault=True,
     ),
     _known(
+        r"Parent directory \S+ does not exist",
+        "make the directory on every rank, os.makedirs(path, exist_ok=True), or let one rank make it and the others pass a barrier first",
+        "torch/csrc/inline_container.cc",
+    ),
+    _known(
         r"unable to lock file",
         "open it for reading, h5py.File(path, 'r'), which h5py before 3.0 does not do by itself; where several must write, one after "
         "the other; HDF5_USE_FILE_LOCKING=FALSE if the file system has no locks",

@@ -138,6 +138,7 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
             _GUARD if unguarded else "",
             'or DataLoader(multiprocessing_context="fork"), the default before Python 3.14' if unguarded else "",
             _in_the_tree(error),
+            _SPAWN_ARGUMENTS if error is not None and _is_of_spawn(error) else "",
             other_release(error),
             _on_path(first, words),
             *ways_out(words if error is None else f"{error.type}: {error.message}"),
@@ -156,6 +157,16 @@ def _on_path(exit: RankExit, words: str) -> str:
     if exit.code != 127 or not (match := _NO_COMMAND.search(words)):
         return ""
     return f"install {match[1]}, or put its directory on PATH; if it is in a virtual environment, activate that first"
+
+
+def _is_of_spawn(error: RankError) -> bool:
+    """Whether mp.spawn called a function with arguments that do not fit it."""
+    return error.type == "TypeError" and "positional argument" in error.message and "spawn(" in (error.source or "")
+
+
+_SPAWN_ARGUMENTS = (
+    "mp.spawn calls the function with the rank and then each of args: one argument is a tuple with a comma, args=(x,)"
+)
 
 
 def _in_the_tree(error: RankError | None) -> str:
