@@ -16,7 +16,12 @@ from paceline.cli import main
 
 HERE = Path(__file__).parent
 # Case -> its score, where that is not `right`, and why.
-NOT_RIGHT: dict[str, tuple[str, str]] = {}
+NOT_RIGHT: dict[str, tuple[str, str]] = {
+    "two_servers_on_one_node": (
+        "partly",
+        "the port and that it is taken are named, the nodes on which two tasks want it are not",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", cases([HERE / "log"]), ids=lambda case: case.name)
