@@ -12,6 +12,7 @@ from typing import Any
 
 from kills import Case, Launch, Plan, run_with_kills
 
+SOURCE = Path(__file__).resolve().parent.parent / "src"
 # Ranks share a GPU: its script exchanges by gloo.
 LAUNCHES = (
     Launch(Case("on_device"), ranks=1),
@@ -46,5 +47,6 @@ def kill_and_compare(launch: Launch, environment: Mapping[str, str]) -> dict[str
 
 
 def environment_of_ranks() -> dict[str, str]:
-    """The environment of this process; cuBLAS is deterministic only with a workspace of its own."""
-    return {**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    """The environment of this process, with this paceline; cuBLAS is deterministic only with a workspace of its own."""
+    path = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}

@@ -40,6 +40,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     on_all = bool(begun) and all(started is True for started in begun) and len(begun) == len(still.waiting)
     what = f"{still.operation or 'collective'} {still.index} of group {still.group}"
     size = f", {still.payload}" if still.payload else ""
+    being = "is" if len(still.waiting) == 1 else "are"
     yield CauseFinding(
         code="N11",
         title=TITLE,
@@ -48,7 +49,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         confidence=Confidence.HIGH if on_all else Confidence.LIKELY,
         since_step=still.since_step,
         saw=(
-            f"{named_ranks(still.waiting)} are in {what}{size}, by {name_of_recorder(still.recorder)}: no rank is missing",
+            f"{named_ranks(still.waiting)} {being} in {what}{size}, by {name_of_recorder(still.recorder)}: no rank is missing",
             "the collective has begun on every device"
             if on_all
             else "the recorder does not say on which devices the collective has begun, so a kernel before it may be the reason",
