@@ -36,7 +36,7 @@ FILES = {
     "many.py": b"import os\nx = (\n",
     "bin.py": bytes(range(256)),
     "pkg/__init__.py": b"",
-    "run.sh": b"#!/bin/sh\necho hi\n",
+    "start": b"#!/bin/sh\necho hi\n",
     "bad.json": b"{",
     "hp.json": b'{"lr": "0.1"}',
     "list.json": b"[1]",

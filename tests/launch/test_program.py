@@ -12,6 +12,9 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("")
     (tmp_path / "broken.py").symlink_to("/nonexist")
+    (tmp_path / "start").write_text("#!/bin/sh\n")
+    (tmp_path / "start.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "py.sh").write_text("#!/usr/bin/env python3\n")
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg" / "__init__.py").write_text("")
     (tmp_path / "one").mkdir()
@@ -31,6 +34,7 @@ def refusal(target, kind=ProgramKind.SCRIPT):
     [
         ("trian.py", "there is no script trian.py", "train.py instead of trian.py"),
         ("broken.py", "broken.py is a link to /nonexist, which is not there", "ls -l broken.py"),
+        ("start", "start is a script of another program than Python", "--no-python ./start instead of start"),
         ("pkg", "pkg is a directory without __main__.py", "ls pkg"),
         ("one", "one is a directory without __main__.py", "one/main.py instead of one"),
         ("one/gone/far.py", "there is no script one/gone/far.py", "ls one"),
@@ -58,3 +62,8 @@ def test_a_module_that_is_not_there(target, what, next):
 @pytest.mark.parametrize("target", ["train", "json.tool", "pkg", "concurrent.futures"])
 def test_a_module_that_is_or_may_be_there(target):
     require_program(Job(name="j", program=Program(kind=ProgramKind.MODULE, target=target)), {})
+
+
+@pytest.mark.parametrize("target", ["train.py", "start.sh", "py.sh"])
+def test_a_script_of_python_or_of_a_shell(target):
+    require_program(Job(name="j", program=Program(kind=ProgramKind.SCRIPT, target=target)), {})

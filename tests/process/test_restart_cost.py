@@ -59,6 +59,7 @@ def test_a_restart_from_a_checkpoint_is_told_with_the_steps_since_then(paceline)
     script = paceline.script("train.py", SCRIPT)
     finished = paceline.run("run", "--nproc-per-node", "3", "--max-restarts", "1", script, "load")
     assert finished.code == 0, finished.err
-    assert "attempt 1 went on from a checkpoint; 2 steps are made again" in finished.err
+    checkpoint = paceline.directory / "state.pt"
+    assert f"attempt 1 went on from a checkpoint, {checkpoint}; 2 steps are made again" in finished.err
     assert "F14" not in finished.err
     assert totals(paceline.evidence().events).lost_steps == 2

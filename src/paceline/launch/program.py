@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from paceline.contract.entry import is_shell_script
 from paceline.errors import UsageError
 from paceline.facts import Job, Program, ProgramKind
 from paceline.spelling import nearest
@@ -59,7 +60,7 @@ def _require_file(program: Program, target: str) -> None:
             "U02", f"{target} cannot be read", saw="permission denied", next=f"chmod u+r {shlex.quote(target)}"
         )
     # A pipe, such as the <(...) of a shell, can be read once only.
-    if path.is_file() and (other := _other_interpreter(path)):
+    if path.is_file() and not is_shell_script(program) and (other := _other_interpreter(path)):
         program_file = target if "/" in target else f"./{target}"
         raise UsageError(
             "U02",
