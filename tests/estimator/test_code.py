@@ -74,6 +74,8 @@ def repository_of_the_user(tmp_path):
         ).stdout.strip()
 
     git("init", "--quiet", "--initial-branch", "main")
+    (directory / "code" / "deep").mkdir(parents=True)
+    (directory / "code" / "deep" / "t.py").write_text("")
     commits = []
     for text in ("1", "2"):
         (directory / "train.py").write_text(f"print({text})\n")
@@ -129,11 +131,34 @@ def test_what_git_refuses_is_said_without_the_token(tmp_path):
 
 
 @pytest.mark.process
-def test_a_script_that_the_repository_does_not_have_is_refused(project, repository_of_the_user):
+@pytest.mark.parametrize(
+    ("values", "code", "saw", "next"),
+    [
+        ({"entry_point": "absent.py"}, "U45", "the repository has code/, train.py there", "from source_dir, or from"),
+        ({"entry_point": "trian.py"}, "U45", "the nearest one is train.py", "entry_point='train.py'"),
+        (
+            {"entry_point": "t.py", "source_dir": "deep"},
+            "U45",
+            "the repository has code/, train.py",
+            "source_dir='code/deep'",
+        ),
+        ({"entry_point": "t.py", "source_dir": "none"}, "U45", "the repository has code/, train.py", "root"),
+        ({"entry_point": "t.py", "branch": "nain"}, "U46", "its branches and tags are main", "'branch': 'main'"),
+        ({"entry_point": "t.py", "branch": "zzz"}, "U46", "its branches and tags are main", "write one of them"),
+    ],
+)
+def test_what_the_repository_does_not_have_is_refused_with_what_it_has(
+    values, code, saw, next, project, repository_of_the_user
+):
     address, _ = repository_of_the_user
+    git = {"repo": address, **{key: values.pop(key) for key in ("branch",) if key in values}}
     with pytest.raises(UsageError) as refused:
-        laid(project, entry_point="absent.py", git_config={"repo": address})
-    assert refused.value.code == "U45"
+        laid(project, **values, git_config=git)
+    assert refused.value.code == code
+    assert saw in refused.value.saw
+    assert next in refused.value.next
+    # Where it was cloned to is gone by now.
+    assert "/tmp" not in f"{refused.value.saw}{refused.value.next}".replace(address, "")
 
 
 def test_an_address_is_shown_without_its_secret():

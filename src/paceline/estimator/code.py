@@ -19,6 +19,8 @@ from paceline.spelling import nearest
 
 _GIT_KEYS = ("repo", "branch", "commit", "2FA_enabled", "username", "password", "token")
 _GIT_SECONDS = 600.0
+# Names of branches or files in one message.
+_LISTED = 8
 COMMAND_FILE = "paceline_command.sh"
 # These options are git's own protocol for credentials. The values come from environment variables, which process lists do not show to other
 # users. A server may redirect git to another host or to plain http. If git then asks for that host's password, it gets no answer.
@@ -125,7 +127,18 @@ def clone(git: Mapping[str, Any], target: Path, environ: Mapping[str, str]) -> P
     commit, branch = git.get("commit"), git.get("branch")
     if commit is None:
         chosen = ["--branch", branch] if branch else []
-        _git(git, ["clone", "--quiet", "--depth", "1", *chosen, "--", git["repo"], str(target)], environ)
+        try:
+            _git(git, ["clone", "--quiet", "--depth", "1", *chosen, "--", git["repo"], str(target)], environ)
+        except UsageError as refused:
+            if not branch or not (known := _branches(git, environ)) or branch in known:
+                raise
+            near = nearest(branch, known)
+            raise UsageError(
+                "U46",
+                f"{without_secret(git['repo'])} has no branch {branch}",
+                saw=f"its branches and tags are {_listed(known)}",
+                next=f"'branch': {near!r} in git_config" if near else "write one of them in git_config",
+            ) from refused
         return target
     target.mkdir()
     _git(git, ["-C", str(target), "init", "--quiet"], environ)
@@ -152,7 +165,16 @@ def credentials(git: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
     return ["-c", "credential.helper=", "-c", f"credential.helper={_CREDENTIAL_HELPER}"], variables
 
 
-def _git(git: Mapping[str, Any], words: list[str], environ: Mapping[str, str]) -> None:
+def _branches(git: Mapping[str, Any], environ: Mapping[str, str]) -> list[str]:
+    """The names of the repository's branches and tags; empty if it does not say them."""
+    try:
+        said = _git(git, ["ls-remote", "--heads", "--tags", "--refs", "--", git["repo"]], environ)
+    except UsageError:
+        return []
+    return [line.split("\t")[1].split("/", 2)[2] for line in said.splitlines()]
+
+
+def _git(git: Mapping[str, Any], words: list[str], environ: Mapping[str, str]) -> str:
     helper, variables = credentials(git)
     try:
         done = subprocess.run(
@@ -186,6 +208,7 @@ def _git(git: Mapping[str, Any], words: list[str], environ: Mapping[str, str]) -
             saw=without_secret(said),
             next=f"git ls-remote {without_secret(git['repo'])}",
         )
+    return done.stdout
 
 
 def without_secret(text: str) -> str:
@@ -247,12 +270,12 @@ def _script(values: Mapping[str, Any], root: Path, *, cloned: bool) -> tuple[Pat
     if directory is None:
         file = root / entry.removeprefix("file://")
         if not file.is_file():
-            raise _missing(entry, file, root)
+            raise _missing(entry, file, root, cloned)
         _check_inside(file, root, cloned)
         return None, file.name
     file = directory / entry
     if not file.is_file():
-        raise _missing(entry, file, directory)
+        raise _missing(entry, file, directory, cloned)
     _check_inside(file, directory, True)
     return directory, Path(entry).as_posix()
 
@@ -278,11 +301,15 @@ def _source(values: Mapping[str, Any], root: Path, *, cloned: bool) -> Path | No
         )
     directory = root / Path(source.removeprefix("file://")).expanduser()
     if not directory.is_dir():
+        what = f"source_dir {source} is not a directory"
+        if not cloned:
+            raise UsageError("U45", what, saw=f"looked for {directory}", next=f"ls {directory.parent}")
+        near = sorted(path.relative_to(root).as_posix() for path in root.rglob(Path(source).name) if path.is_dir())
         raise UsageError(
             "U45",
-            f"source_dir {source} is not a directory",
-            saw=f"looked for {directory}",
-            next=f"ls {directory.parent}",
+            f"{what} of the repository",
+            saw=f"the repository has {_listed(_names(root))}",
+            next=f"source_dir={near[0]!r}" if near else "write source_dir as a path from the repository's root",
         )
     _check_inside(directory, root, cloned)
     return directory
@@ -312,17 +339,31 @@ def _check_inside(path: Path, root: Path, wanted: bool) -> None:
         )
 
 
-def _missing(entry: str, file: Path, directory: Path) -> UsageError:
+def _missing(entry: str, file: Path, directory: Path, cloned: bool) -> UsageError:
     known = [one.name for one in directory.glob("*.py")] if directory.is_dir() else []
     near = file.name if file.name in known else nearest(file.name, known)
+    # A clone is gone when the error is read.
+    looked = f"the repository has {_listed(_names(directory))} there" if cloned else f"looked for {file}"
+    look = "write entry_point as a path from source_dir, or from the repository's root" if cloned else f"ls {directory}"
     return UsageError(
         "U45",
         f"the entry point {entry} is not there",
-        saw=f"looked for {file}" + (f"; the nearest one is {near}" if near else ""),
-        next=f"entry_point={near!r}" if near else f"ls {directory}",
+        saw=looked + (f"; the nearest one is {near}" if near else ""),
+        next=f"entry_point={near!r}" if near else look,
+    )
+
+
+def _names(directory: Path) -> list[str]:
+    return sorted(
+        f"{path.name}/" if path.is_dir() else path.name for path in directory.iterdir() if path.name != ".git"
     )
 
 
 def _no_entry_point(value: object) -> UsageError:
     saw = "no entry_point" if value is None else shown(value)
     return UsageError("U45", "entry_point names the script", saw=saw, next="entry_point='train.py'")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _LISTED
+    return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "") if names else "nothing"

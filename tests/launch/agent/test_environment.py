@@ -88,12 +88,18 @@ def test_one_rank_on_a_host_keeps_all_its_threads_as_with_torchrun():
 
 
 @pytest.mark.parametrize(
-    ("users", "expected"),
-    [(None, f"{SITE_DIRECTORY}"), ("/a:/b", f"{SITE_DIRECTORY}:/a:/b"), ("", f"{SITE_DIRECTORY}")],
+    ("users", "code_dir", "expected"),
+    [
+        (None, None, f"{SITE_DIRECTORY}"),
+        ("/a:/b", None, f"{SITE_DIRECTORY}:/a:/b"),
+        ("", None, f"{SITE_DIRECTORY}"),
+        (None, "/code", f"{SITE_DIRECTORY}:/code"),
+        ("/a", "/code", f"{SITE_DIRECTORY}:/code:/a"),
+    ],
 )
-def test_our_site_directory_comes_first_and_adds_no_empty_entry(users, expected):
+def test_our_site_directory_comes_first_then_the_jobs_code_and_no_empty_entry(users, code_dir, expected):
     inherited = {} if users is None else {"PYTHONPATH": users}
-    assert rank_environment(shared(), 0, inherited)["PYTHONPATH"] == expected
+    assert rank_environment(shared(code_dir=code_dir), 0, inherited)["PYTHONPATH"] == expected
 
 
 def test_a_virtual_local_rank_is_0_and_sees_its_own_device():

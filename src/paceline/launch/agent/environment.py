@@ -50,6 +50,8 @@ class AttemptEnvironment:
     """Every rank sees LOCAL_RANK 0 and only its own device."""
     contract: Mapping[str, str] = field(default_factory=dict)
     """Variables of the SageMaker contract."""
+    code_dir: str | None = None
+    """The directory of the job's code, in which the ranks start; None: they start where the job was started."""
     addresses: Mapping[str, str] = field(default_factory=dict)
     """Host name -> address, for names that the resolver does not know; empty: the resolver knows all names."""
     gradients: str | None = None
@@ -106,7 +108,7 @@ def rank_environment(shared: AttemptEnvironment, local_rank: int, inherited: Map
             "PACELINE_RING_DIR": str(shared.ring_dir),
             "PACELINE_SOCKET_DIR": str(shared.socket_dir),
             "PACELINE_ERROR_DIR": str(shared.error_dir),
-            "PYTHONPATH": _python_path(inherited),
+            "PYTHONPATH": _python_path(shared.code_dir, inherited),
         }
     )
     environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
@@ -140,10 +142,13 @@ def substitute_local_rank(arguments: Sequence[str], local_rank: int) -> list[str
     return [argument.replace("${local_rank}", str(local_rank)) for argument in arguments]
 
 
-def _python_path(inherited: Mapping[str, str]) -> str:
-    users = inherited.get("PYTHONPATH")
+def _python_path(code_dir: str | None, inherited: Mapping[str, str]) -> str:
+    """Ours, then the job's code, as SageMaker has it for scripts that lie deeper, then the user's.
+
+    Source:  sagemaker-training toolkit 5.1, entry_point.py `run`, environment.py `write_env_vars`
+    """
     # Python reads an empty entry as the current directory, so no empty entry may be added.
-    return f"{SITE_DIRECTORY}:{users}" if users else str(SITE_DIRECTORY)
+    return ":".join(filter(None, (str(SITE_DIRECTORY), code_dir, inherited.get("PYTHONPATH"))))
 
 
 def _say_strategy(environment: dict[str, str], shared: AttemptEnvironment) -> None:

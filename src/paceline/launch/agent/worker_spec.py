@@ -198,6 +198,7 @@ def _shared(
         error_dir=scratch.errors_of(message.attempt),
         virtual_local_rank=job.virtual_local_rank,
         contract=prepared.environment,
+        code_dir=prepared.working_directory,
         addresses=identity.addresses,
         gradients=message.gradients,
         allow_lossy=message.allow_lossy,
