@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from paceline.diagnosis.case import Call, Case, GroupCounters, Heartbeat, Level
+from paceline.diagnosis.case import Call, Case, Divergence, GroupCounters, Heartbeat, Level
 from paceline.diagnosis.crash.exits import words_of
 from paceline.diagnosis.crash.root_cause import gloo_sizes
 from paceline.diagnosis.desync.desync import DesyncKind, Disagreement, call_text, disagreements, seen_at
@@ -43,7 +43,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             extra=extra,
             since_step=divergence.since_step,
             confidence=Confidence.HIGH if found.sure and found.told_apart else Confidence.LIKELY,
-            saw=(*seen_at(divergence, found), *_what_follows(found)),
+            saw=(*seen_at(divergence, found), *_what_follows(divergence, found)),
         )
     if not found_any and not any(divergence.basis == "calls" for divergence in case.divergences):
         yield from _against_gradients(case)
@@ -132,11 +132,12 @@ def _is_alone(case: Case, pulse: Heartbeat) -> bool:
     )
 
 
-def _what_follows(found: Disagreement) -> tuple[str, ...]:
+def _what_follows(divergence: Divergence, found: Disagreement) -> tuple[str, ...]:
     if not found.sure and found.seen_before:
         return ("both calls were made before; which of them is one too many, the calls up to here do not show",)
     if not found.sure:
-        return ("the call was never made before, on any rank",)
+        known = max(sum(call.index < divergence.index for call in calls) for calls in divergence.windows.values())
+        return (f"no rank made the call among the {known:,} calls before that are known",) if known else ()
     return (f"from there on {named_ranks(found.odd)} and {named_ranks(found.usual)} issue the same calls, shifted",)
 
 
