@@ -149,6 +149,7 @@ MACHINE = instances.Described(
     kinds={"smddp": Support(allowed=False, reasons=(Reason(text="no EFA", forbids=True, numbers={"gpu_count": 4}),), nearest=("x",))},
 )  # fmt: skip
 
+CHECKED = {"event": "source_check", "findings": [{"code": "K15", "place": "train.py:17", "what": "a port"}]}
 EARLIER = why.Earlier(finding=FINDING, attempt=1, after_seconds=2.5, because="it went on")
 ROW = filled(Row)
 PLAN = Plan(
@@ -328,7 +329,9 @@ DOCUMENTS = {
         "against": against.against_facts(filled(PlanComparison, reasons=(filled(DifferenceReason),))),
     },
     "plan_explained": lambda: plan_json.plan_json(evaluate(question_of(parse_plan(STATED))), explain=True),
-    "finding": lambda: why.why_json(Diagnosis(findings=(FINDING,), not_judged=("S01",)), RUN, [EARLIER]),
+    "finding": lambda: why.why_json(
+        Diagnosis(findings=(FINDING,), not_judged=("S01",)), RUN, [EARLIER], events=[CHECKED]
+    ),
     "formula": lambda: msgspec.to_builtins(FORMULA),
     "memory": lambda: plan_json.memory_facts(Memory(fit=Fit.FITS, need_bytes=1, parts={"gradients": 1})),
     "instances": lambda: instances.instances_facts(

@@ -178,6 +178,24 @@ def test_causes_that_lack_the_same_fact_are_one_line(case):
     assert shown.splitlines()[-3:] == ["  disk: none", "  the tempo: S01, S03-S04", "  S02 quota: x"]
 
 
+def test_what_check_said_before_the_run_is_said_again_when_it_broke(case):
+    findings = [
+        {"code": "K15", "place": "train.py:17", "what": "each rank draws a port of its own"},
+        {"code": "K20", "place": "", "what": "--node-rank stands behind the script"},
+        "not a finding",
+    ]
+    broke = replace(case, events=({"event": "source_check", "findings": findings}, {"event": "source_check"}))
+    shown = why_text(Diagnosis(findings=(), not_judged=()), broke, WhyPage())
+    assert shown.splitlines()[-2:] == [
+        "  checked   before the run: K15 train.py:17: each rank draws a port of its own",
+        "            before the run: K20: --node-rank stands behind the script",
+    ]
+    assert [one["code"] for one in why_json(Diagnosis(findings=()), None, events=broke.events)["checked"]] == [
+        "K15",
+        "K20",
+    ]
+
+
 def test_the_object_for_a_program(case):
     said = why_json(Diagnosis(findings=(ASLEEP,), not_judged=("x",)), case.run)
     assert json.loads(json.dumps(said)) == {
@@ -203,6 +221,7 @@ def test_the_object_for_a_program(case):
             }
         ],
         "earlier": [],
+        "checked": [],
         "restart_count": None,
         "resume_count": None,
         "lost_step_count": None,

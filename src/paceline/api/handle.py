@@ -142,7 +142,7 @@ class RunHandle:
             findings=tuple(diagnosis.findings),
             not_judged=tuple(diagnosis.not_judged),
             text=why_text(diagnosis, case, WhyPage(width=WIDTH)),
-            document=why_json(diagnosis, case.run, earlier(diagnosis, case), totals(case.events)),
+            document=why_json(diagnosis, case.run, earlier(diagnosis, case), totals(case.events), case.events),
         )
 
     def evidence(self) -> Evidence:

@@ -130,7 +130,8 @@ def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:
     with ProgressLine(f"judging {directories[0].name}", shown=not args.json):
         case, diagnosis, found = judge_run(directories, now_ns=time.time_ns())
     if args.json:
-        print(json.dumps(why_json(diagnosis, case.run, earlier(diagnosis, case), totals(case.events))))
+        told = earlier(diagnosis, case)
+        print(json.dumps(why_json(diagnosis, case.run, told, totals(case.events), case.events)))
     else:
         page = WhyPage(
             width=room(sys.stdout),

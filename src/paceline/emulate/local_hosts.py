@@ -93,7 +93,7 @@ def _in_own_networks(network: Network, count: int, file: JobFile, environ: Mappi
         delivered = measure_network(hosts) if network.shapes_links else None
         # The measurement comes before the limits: it measures the network, and the limits belong to the job.
         hosts.limit_all()
-        events = tuple(network_events(network, hosts.names, delivered, os.cpu_count()))
+        events = (*file.setup.events, *network_events(network, hosts.names, delivered, os.cpu_count()))
         environment = _with_token(environ)
         # A host with its own network has only this interface. The user's variable names an interface of the machine.
         setup = HostSetup(

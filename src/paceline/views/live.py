@@ -252,6 +252,7 @@ NOT_TOLD = {
     "run_finished": "the summary says it",
     "sampler": "causes read it",
     "sensor_missing": "not_judged names it",
+    "source_check": "it was printed before the run; paceline why shows it",
     "status": "ps and top show it",
     "stopping": "stop_asked or the end names the reason",
     "tempo": "causes and the page read it",

@@ -70,6 +70,8 @@ def why_text(diagnosis: Diagnosis, case: Case, page: WhyPage) -> str:
         blocks.append("\n".join(_rows("earlier", lines)))
     if lines := restart_lines(totals(case.events)):
         blocks.append("\n".join(_rows("restarts", lines)))
+    if lines := [*_checked_lines(case)]:
+        blocks.append("\n".join(_rows("checked", lines)))
     if page.time_spent:
         blocks.append("\n".join(_time(page.time_spent)))
     if diagnosis.not_judged:
@@ -78,9 +80,13 @@ def why_text(diagnosis: Diagnosis, case: Case, page: WhyPage) -> str:
 
 
 def why_json(
-    diagnosis: Diagnosis, run: Run | None, told: Iterable[Earlier] = (), restarts: RestartTotals | None = None
+    diagnosis: Diagnosis,
+    run: Run | None,
+    told: Iterable[Earlier] = (),
+    restarts: RestartTotals | None = None,
+    events: Iterable[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The same for a program; `run` and `restarts` None if plain logs were read. `told`: earlier findings."""
+    """The same for a program; `run` and `restarts` None if plain logs were read. `told`: earlier findings; `events`: the run's."""
     known = None if run is None or how_it_ended(run) == "unknown" else run
     return {
         "schema": SCHEMA,
@@ -99,9 +105,21 @@ def why_json(
             }
             for one in told
         ],
+        "checked": checked(events),
         **restarts_facts(restarts),
         "not_judged": list(diagnosis.not_judged),
     }
+
+
+def checked(events: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """What `paceline check` found before the run: `code`, `place` (FILE:LINE; empty: it is about the command line) and `what`."""
+    found = (event.get("findings") for event in events if event.get("event") == "source_check")
+    return [
+        {key: str(one.get(key, "")) for key in ("code", "place", "what")}
+        for findings in found
+        for one in (findings if isinstance(findings, list) else ())
+        if isinstance(one, Mapping)
+    ]
 
 
 def finding_lines(finding: CauseFinding, page: WhyPage, *, more: bool = True) -> list[str]:
@@ -139,6 +157,12 @@ def earlier(diagnosis: Diagnosis, case: Case) -> Iterator[Earlier]:
         elif claim not in told:
             told.add(claim)
             yield Earlier(finding, attempt, _into_the_run(event, case), _why_not_now(finding, diagnosis, case, place))
+
+
+def _checked_lines(case: Case) -> Iterator[str]:
+    for one in checked(case.events):
+        place = f" {one['place']}" if one["place"] else ""
+        yield f"before the run: {one['code']}{place}: {one['what']}"
 
 
 def _earlier_lines(diagnosis: Diagnosis, case: Case) -> Iterator[str]:

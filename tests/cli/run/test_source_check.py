@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from paceline.cli.run.source_check import warning_line
+from paceline.cli.run.source_check import check_source
 from paceline.errors import UsageError
 from paceline.facts import Contract, Job, Program, ProgramKind
 
@@ -22,7 +22,7 @@ def line(cache, tmp_path):
     def of(**files):
         for name, text in files.items():
             (tmp_path / f"{name}.py").write_text(text)
-        return warning_line(a_job(), None, tmp_path)
+        return check_source(a_job(), None, tmp_path).text
 
     return of
 
@@ -66,15 +66,15 @@ def test_the_same_files_are_not_parsed_twice_and_a_changed_one_is(line, cache, m
 
 def test_another_number_of_ranks_is_another_question(cache, tmp_path):
     (tmp_path / "train.py").write_text("import torch.multiprocessing as mp\nmp.spawn(main, nprocs=2)\n")
-    assert "K13" in warning_line(a_job(), None, tmp_path)
-    assert warning_line(a_job(ranks_per_host=1), None, tmp_path) == ""
+    assert "K13" in check_source(a_job(), None, tmp_path).text
+    assert check_source(a_job(ranks_per_host=1), None, tmp_path).text == ""
 
 
 def test_an_option_behind_the_script_and_hosts_that_cannot_meet_are_named(cache, tmp_path):
     (tmp_path / "train.py").write_text("print(1)\n")
     program = Program(kind=ProgramKind.SCRIPT, target="train.py", arguments=("--node-rank", "0"))
     job = a_job(program=program, max_hosts=2, ranks_per_host=1)
-    said = warning_line(job, None, tmp_path, master_addr="127.0.0.1")
+    said = check_source(job, None, tmp_path, master_addr="127.0.0.1").text
     assert said.splitlines() == [
         "paceline  check  K20: --node-rank stands behind the script, so it is the script's, which does not know it; "
         "put --node-rank before train.py",
@@ -83,15 +83,17 @@ def test_an_option_behind_the_script_and_hosts_that_cannot_meet_are_named(cache,
     ]
     (tmp_path / "train.py").write_text(WRONG)
     assert (
-        warning_line(job, None, tmp_path, master_addr="127.0.0.1").splitlines()[2].startswith("paceline  check  K07 ")
+        check_source(job, None, tmp_path, master_addr="127.0.0.1")
+        .text.splitlines()[2]
+        .startswith("paceline  check  K07 ")
     )
-    assert "K21" not in warning_line(job, None, tmp_path, master_addr="node1")
+    assert "K21" not in check_source(job, None, tmp_path, master_addr="node1").text
 
 
 def test_a_script_has_one_entry_whatever_it_is_asked_with(cache, tmp_path):
     (tmp_path / "train.py").write_text(WRONG)
     for rate in range(3):
-        warning_line(a_job(contract=Contract(hyperparameters={"lr": rate})), None, tmp_path)
+        check_source(a_job(contract=Contract(hyperparameters={"lr": rate})), None, tmp_path)
     assert len(list(cache.iterdir())) == 1
 
 
@@ -105,7 +107,7 @@ def test_a_mistake_in_a_check_is_said_and_keeps_no_job_from_starting(line, monke
 
 def test_no_argument_and_no_hyperparameter_is_kept(cache, tmp_path):
     (tmp_path / "train.py").write_text(WRONG)
-    warning_line(a_job(contract=Contract(hyperparameters={"password": "s3cret"})), None, tmp_path)
+    check_source(a_job(contract=Contract(hyperparameters={"password": "s3cret"})), None, tmp_path)
     (kept,) = cache.iterdir()
     assert "hush" not in kept.read_text() and "s3cret" not in kept.read_text() + kept.name
     assert kept.stat().st_mode & 0o077 == 0
@@ -124,9 +126,9 @@ def test_a_cache_that_cannot_be_read_is_made_anew(line, cache, text):
 def test_without_a_place_for_the_cache_it_looks_again(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
     (tmp_path / "train.py").write_text(WRONG)
-    assert "K07" in warning_line(a_job(), None, tmp_path)
+    assert "K07" in check_source(a_job(), None, tmp_path).text
 
 
 def test_a_program_that_is_no_python_is_not_looked_into(cache, tmp_path):
     program = Program(kind=ProgramKind.EXECUTABLE, target="/bin/true")
-    assert warning_line(a_job(program=program), None, tmp_path) == ""
+    assert check_source(a_job(program=program), None, tmp_path).text == ""

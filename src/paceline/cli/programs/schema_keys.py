@@ -1140,6 +1140,10 @@ earlier[].attempt
 earlier[].after_seconds    Time from the start of the run; null: not known, or of an earlier attempt.
 earlier[].reason           Why it does not hold; empty: it is of an earlier attempt.
 earlier[]                  = paceline.findings:CauseFinding
+checked                    What paceline check found before the run.
+checked[].code
+checked[].place            FILE:LINE; empty: it is about the command line.
+checked[].what
 restart_count              How often the ranks were started again; null: logs were read.
 resume_count
 lost_step_count

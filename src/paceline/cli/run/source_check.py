@@ -9,6 +9,7 @@ import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,18 @@ _LONGEST_WHAT = 160
 _MOST_BYTES = 1 << 20
 
 
-def warning_line(job: Job, gpu_count: int | None, directory: Path, *, master_addr: str | None = None) -> str:
-    """The lines to print; empty if there are no findings. `master_addr`: where the command line lets hosts meet.
+@dataclass(frozen=True, slots=True)
+class SourceCheck:
+    """What was found before the run."""
+
+    text: str = ""
+    """The lines to print; empty if there are no findings."""
+    findings: tuple[Mapping[str, str], ...] = ()
+    """All findings, for the recording: `code`, `place` (FILE:LINE; empty: it is about the command line) and `what`."""
+
+
+def check_source(job: Job, gpu_count: int | None, directory: Path, *, master_addr: str | None = None) -> SourceCheck:
+    """Look at the script and the command line. `master_addr`: where the command line lets hosts meet.
 
     Holds:   one line for each mistake in the command line, with the change; for mistakes in the files two, and one with the command
 
@@ -41,7 +52,9 @@ def warning_line(job: Job, gpu_count: int | None, directory: Path, *, master_add
                 found = {"facts": facts, **_looked(job, gpu_count, directory, master_addr)}
         except Exception as error:
             # Only a K06 may keep a job from starting, so a mistake in a check must not.
-            return f"paceline  check  could not look at {job.program.target}: {type(error).__name__}: {error}"
+            return SourceCheck(
+                f"paceline  check  could not look at {job.program.target}: {type(error).__name__}: {error}"
+            )
         _keep(file, found)
     for one in found["findings"]:
         if one["code"] == _NO_PYTHON:
@@ -49,7 +62,10 @@ def warning_line(job: Job, gpu_count: int | None, directory: Path, *, master_add
     of_the_command = [one for one in found["findings"] if not one["place"]]
     lines = [f"paceline  check  {one['code']}: {one['what']}; {one['next']}" for one in of_the_command]
     in_files = [one for one in found["findings"] if one["place"]]
-    return "\n".join([*lines, *(_lines_of_files(in_files, job) if in_files else ())])
+    return SourceCheck(
+        "\n".join([*lines, *(_lines_of_files(in_files, job) if in_files else ())]),
+        tuple({key: one[key] for key in ("code", "place", "what")} for one in found["findings"]),
+    )
 
 
 @contextmanager

@@ -67,7 +67,11 @@ def run(args: argparse.Namespace) -> int:
             _say_not_tried()
         # The submitting process has already checked a job file. Another Python may have another grammar.
         if args.job is None and job.is_first and not args.no_check and "PYTHON_EXEC" not in os.environ:
-            _say_source(job, config.gpu_count, by_hand=args.local_hosts is None and not args.standalone)
+            by_hand = args.local_hosts is None and not args.standalone
+            if found := _say_source(job, config.gpu_count, by_hand=by_hand):
+                checked = {"event": "source_check", "t_ns": time.time_ns(), "findings": list(found)}
+                file = replace(file, setup=replace(file.setup, events=(*file.setup.events, checked)))
+                config = replace(config, setup=file.setup)
         if args.local_hosts is not None:
             from paceline.emulate.local_hosts import run_local_hosts
 
@@ -119,17 +123,21 @@ def _say_not_tried() -> None:
         write_line(f"paceline  {text}: paceline env --torch")
 
 
-def _say_source(job: Job, gpu_count: int | None, *, by_hand: bool) -> None:
-    """Print a line about mistakes in the script and the command line. `by_hand`: the command line says where the hosts meet.
+def _say_source(job: Job, gpu_count: int | None, *, by_hand: bool) -> tuple[Mapping[str, str], ...]:
+    """Print a line about mistakes in the script and the command line; all of them for the recording.
+
+    `by_hand`: the command line says where the hosts meet.
 
     Raises:  UsageError K06: Python cannot parse the script
     """
-    from paceline.cli.run.source_check import warning_line
+    from paceline.cli.run.source_check import check_source
     from paceline.terminal_text import write_line
 
     directory = Path(job.contract.code_dir or Path.cwd())
-    if line := warning_line(job, gpu_count, directory, master_addr=job.master_addr if by_hand else None):
-        write_line(line)
+    found = check_source(job, gpu_count, directory, master_addr=job.master_addr if by_hand else None)
+    if found.text:
+        write_line(found.text)
+    return found.findings
 
 
 def _refuse_without_hosts(args: argparse.Namespace) -> None:

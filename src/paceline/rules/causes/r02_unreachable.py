@@ -79,7 +79,8 @@ def _of_rank(case: Case, one: Joined, first: Joined | None) -> CauseFinding | No
     saw += (
         [f"a connection to {one.address} from {one.host}: {look.rendezvous_seen}"] if word and look is not None else []
     )
-    return _finding(case, one.rank, one.host, saw, word or "refused")
+    advice = f"every rank must look for the others where rank 0 meets them, at {first.address}" if other_port else ""
+    return _finding(case, one.rank, one.host, saw, word or "refused", advice=advice)
 
 
 def _of_launcher(entry: Mapping[str, Any], word: str) -> CauseFinding:
@@ -94,7 +95,9 @@ def _of_launcher(entry: Mapping[str, Any], word: str) -> CauseFinding:
     )
 
 
-def _finding(case: Case, rank: int, host: str, saw: Sequence[str], word: str, *, sure: bool = True) -> CauseFinding:
+def _finding(
+    case: Case, rank: int, host: str, saw: Sequence[str], word: str, *, sure: bool = True, advice: str = ""
+) -> CauseFinding:
     return CauseFinding(
         code="R02",
         title=TITLE,
@@ -103,7 +106,7 @@ def _finding(case: Case, rank: int, host: str, saw: Sequence[str], word: str, *,
         hosts=(host,),
         confidence=Confidence.HIGH if sure else Confidence.LIKELY,
         saw=tuple(saw),
-        next=(_ADVICE[word], "leave MASTER_ADDR and MASTER_PORT as paceline sets them", log_command(case, rank)),
+        next=(advice or _ADVICE[word], "leave MASTER_ADDR and MASTER_PORT as paceline sets them", log_command(case, rank)),
     )
 
 

@@ -100,7 +100,7 @@ def page_facts(recorded: Recorded) -> dict[str, Any]:
             "directory": run.directory,
         },
         "state": {"words": state_words(state, now_ns), "tone": str(state.tone)},
-        "verdict": why_json(recorded.diagnosis, run, earlier(recorded.diagnosis, case), restarts),
+        "verdict": why_json(recorded.diagnosis, run, earlier(recorded.diagnosis, case), restarts, case.events),
         "told_live": [
             msgspec.to_builtins(one)
             for one in told_otherwise(recorded.diagnosis.findings, evidence.events, case.attempt)
