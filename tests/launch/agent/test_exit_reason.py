@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from paceline.diagnosis.crash.root_cause import SAVED_AND_LEFT
-from paceline.launch.agent.exit_reason import ExitContext, why_ended
+from paceline.launch.agent.exit_reason import HIDDEN, ExitContext, why_ended
 from paceline.launch.agent.ring_collector import Leaving
 from paceline.launch.agent.workers import WorkerEnd
 
@@ -32,7 +32,9 @@ class Pump:
         return self.printed
 
 
-def ended(tmp_path, code, *, signalled=0.0, raised=None, done=None, overdue=False, printed="", told_to_save=False):
+def ended(
+    tmp_path, code, *, signalled=0.0, raised=None, done=None, overdue=False, printed="", told_to_save=False, below=()
+):
     """The ending of a process that was gone at 14 s; `raised`, `done`: when it had an exception, when its program was done."""
     if raised is not None:
         record = {"type": "KeyError", "message": "'x'", "time_ns": int(raised * SECOND)}
@@ -46,6 +48,7 @@ def ended(tmp_path, code, *, signalled=0.0, raised=None, done=None, overdue=Fals
         oom_before=None,
         began=0.0,
         told_to_save=told_to_save,
+        below=frozenset(below),
     )
     end = WorkerEnd(SimpleNamespace(rank=1), PID, code, 14 * SECOND, int(signalled * SECOND), overdue)
     return asyncio.run(why_ended(end, around))
@@ -62,6 +65,27 @@ def test_who_had_raised_before_our_signal_fell_by_itself(tmp_path, code):
 def test_whose_program_was_done_before_our_signal_left_by_itself(tmp_path, code):
     ending = ended(tmp_path, code, done=10.0, signalled=13.0)
     assert (ending.code, ending.signalled_by_us) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("code", "below", "raised", "hidden"),
+    [
+        (0, [PID + 1], [PID + 1], True),
+        (0, [PID + 1, PID + 2], [PID + 1, PID + 2], True),
+        # Another process of this rank has made good what the first one could not.
+        (0, [PID + 1, PID + 2], [PID + 1], False),
+        (0, [], [PID + 1], False),
+        (0, [PID + 1], [], False),
+    ],
+)
+def test_a_shell_that_hides_what_its_python_raised(tmp_path, code, below, raised, hidden):
+    for place, pid in enumerate(raised):
+        record = {"type": "LookupError", "message": f"{place}", "time_ns": (20 - place) * SECOND}
+        (tmp_path / f"{pid}.json").write_text(json.dumps(record))
+    ending = ended(tmp_path, code, below=below)
+    assert ending.code == 0
+    assert (ending.note == HIDDEN, ending.error is not None) == (hidden, hidden)
+    assert not hidden or ending.error.message == f"{len(raised) - 1}"
 
 
 def test_who_ends_well_after_our_signal_ended_by_it(tmp_path):

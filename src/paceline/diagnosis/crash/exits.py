@@ -32,7 +32,12 @@ def failures(case: Case) -> tuple[RankExit, ...]:
     """
     if not case.lasts and not case.exits and not any(event.get("event") == "rank_exited" for event in case.events):
         raise Unknown("how the ranks ended")
-    return tuple(exit for exit in case.exits if exit.code != 0 and not exit.signalled_by_us and not is_echo(case, exit))
+    # A shell between paceline and the script may end with 0 although the script raised an exception.
+    return tuple(
+        exit
+        for exit in case.exits
+        if (exit.code != 0 or exit.error is not None) and not exit.signalled_by_us and not is_echo(case, exit)
+    )
 
 
 def is_echo(case: Case, exit: RankExit) -> bool:

@@ -56,13 +56,15 @@ def by_blame(exits: Sequence[RankExit]) -> tuple[RankExit, ...]:
 
 
 def with_early_ends(exits: Sequence[RankExit], waited_for: Iterable[int] = ()) -> tuple[RankExit, ...]:
-    """Failures in the order of `by_blame`, including ranks that ended with 0 while others still needed them.
+    """Failures in the order of `by_blame`, including ranks that ended with 0 while others still needed them, or after an exception.
 
     `waited_for`: ranks that others waited for.
 
     Holds:   every rank ended with 0 and nobody waited -> (); without an end with 0 it is by_blame(exits)
     """
-    fallen = by_blame(exits)
+    # Where a shell stands between paceline and the script, it may end with 0 although the script has raised an exception.
+    hidden = [exit for exit in exits if exit.code == 0 and exit.error is not None]
+    fallen = (*by_blame(exits), *hidden)
     echoes = [exit for exit in fallen if is_symptom(exit)]
     # A second cause would explain the other failures without the rank that left.
     explained = any(not is_symptom(exit) and not exit.signalled_by_us for exit in fallen)
@@ -71,6 +73,7 @@ def with_early_ends(exits: Sequence[RankExit], waited_for: Iterable[int] = ()) -
         exit
         for exit in exits
         if exit.code == 0
+        and exit.error is None
         and not exit.signalled_by_us
         and (exit.rank in waited or (not explained and any(_echoes(echo, exit) for echo in echoes)))
     ]

@@ -24,7 +24,7 @@ from paceline.facts import Job, ProgramKind, RankExit
 from paceline.launch import tf_config
 from paceline.launch.agent.data import HostData, kept_root
 from paceline.launch.agent.deaf_ranks import DeafRanks, may_save
-from paceline.launch.agent.exit_reason import Ending, ExitContext, why_ended
+from paceline.launch.agent.exit_reason import HIDDEN, Ending, ExitContext, why_ended
 from paceline.launch.agent.fork_server import (
     NOT_PYTHON,
     ForkServer,
@@ -780,13 +780,16 @@ class HostAgent:
 
     def _worker_ended(self, end: WorkerEnd) -> None:
         assert self.workers is not None
+        ranks = self.monitor.rings.ranks_by_pid() if self.monitor is not None and self.monitor.rings is not None else {}
+        own_rank = {pid for pid, rank in ranks.items() if rank == end.spec.rank or self.job.ranks_per_host == 1}
         around = ExitContext(
             pump=self.pump.of_attempt(),
             errors=self.scratch.errors_of(self._attempt),
             said=None
             if self.monitor is None
             else last_words(self.monitor.rings, end.pid) or self.monitor.failed.get(end.pid),
-            others=frozenset(self.workers.pids().values()),
+            others=frozenset({*self.workers.pids().values(), *ranks} - own_rank),
+            below=frozenset() if end.pid in ranks else frozenset(own_rank),
             oom_before=self._oom_before,
             began=self._formed_at,
             state_mismatch=self._is_mismatch(end),
@@ -851,6 +854,10 @@ class HostAgent:
         elif ending.code == 0 and not self._unneeded.is_set():
             serves = "its parameter server serves until rank 0, the chief, has ended"
             self.event("notice", text=f"rank {end.spec.rank} on {self.identity.name} has ended; {serves}")
+        if ending.note == HIDDEN and ending.error is not None:
+            self.event(
+                "notice", text=f"rank {end.spec.rank} on {self.identity.name} raised {ending.error.type}; {HIDDEN}"
+            )
         unjudged.pop(end.spec.rank, None)
         self._send_exit(end.spec.rank, ending, attempt, end=end, around=around, keeps=keeps)
 

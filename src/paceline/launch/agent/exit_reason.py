@@ -39,6 +39,8 @@ _ABORTED_IN_SHUTDOWN = {
 
 _PORT_IN_USE = re.compile(r"port: ?(?P<port>\d{1,5})\b[^\n]{0,200}(?:EADDRINUSE|address already in use)", re.IGNORECASE)
 
+HIDDEN = "the program that started it ended with 0 in spite of it"
+
 _MOST_BYTES = 1 << 20
 # The limit of a rank's own error file. An agent on another host accepts no longer text.
 _LONGEST_MESSAGE = 4096
@@ -194,7 +196,9 @@ class ExitContext:
     said: Leaving | None
     """What the rank reported when its program was done; None: the program was not done, or the process was no rank."""
     others: frozenset[int]
-    """Process ids of the other workers."""
+    """Process ids of the other workers, and of the other ranks below them."""
+    below: frozenset[int] = frozenset()
+    """Process ids of the processes below the worker that were its rank, such as the Python that a shell script starts."""
     oom_before: OomCounters | None
     """Out-of-memory kills counted before the attempt; None: they were not counted."""
     began: float
@@ -223,6 +227,9 @@ async def why_ended(end: WorkerEnd, around: ExitContext) -> Ending:
         error = await asyncio.to_thread(
             error_of, around.errors, end.pid, set(around.others), end.spec.rank, tail, end.time_ns
         )
+    if code == 0 and not end.signalled_by_us and around.below:
+        error = await asyncio.to_thread(_hidden_error, around.errors, around.below)
+        note = HIDDEN if error is not None else note
     if code == -signal.SIGKILL and not end.signalled_by_us and not end.overdue and around.oom_before is not None:
         after = oom_counters(control_group("memory"))
         log = await asyncio.to_thread(read_kernel_lines, around.began)
@@ -240,6 +247,13 @@ async def why_ended(end: WorkerEnd, around: ExitContext) -> Ending:
     if code == SAVED_AND_LEFT_CODE and around.told_to_save:
         note = SAVED_AND_LEFT
     return Ending(code, error, note, tail[-_TAIL_CHARACTERS:], done_ns, _was_cut_off(end, error, around.said))
+
+
+def _hidden_error(error_dir: Path, below: frozenset[int]) -> RankError | None:
+    """The first exception of the processes that were the rank; None if one of them has raised none: it may have made good another."""
+    found = [_read(error_dir / f"{pid}.json") for pid in below]
+    known = [record for record in found if record is not None]
+    return _as_error(min(known, key=lambda record: int(record["time_ns"]))) if len(known) == len(found) else None
 
 
 def clipped(text: str) -> str:

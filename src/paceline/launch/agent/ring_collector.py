@@ -187,6 +187,10 @@ class RingCollector:
         rings = sorted(self._now(), key=lambda ring: (ring.header.step_count, -ring.header.start_ns))
         return dict(sorted({ring.header.rank: ring for ring in rings}.items()))
 
+    def ranks_by_pid(self) -> dict[int, int]:
+        """pid -> rank of every process that was one in this attempt, also of those that have ended."""
+        return {ring.header.pid: ring.header.rank for ring in self._now()}
+
     def exiting(self) -> dict[int, Leaving]:
         """pid -> what the process reported when its program and its exit handlers were done."""
         return {

@@ -131,6 +131,7 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
             "a process that it started imported the script, and was to start processes itself" if unguarded else "",
             f"{'raised' if error is not None else 'ended'} {before} fell" if before else "",
             f"the same on {named_ranks(exit.rank for exit in exits)}" if len(exits) > 1 else "",
+            first.note if first.code == 0 else "",
         ),
         ruled_out=() if where or error is not None else ("a signal: the process ended by itself",),
         next=(
@@ -141,6 +142,7 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
             _SPAWN_ARGUMENTS if error is not None and _is_of_spawn(error) else "",
             other_release(error),
             _on_path(first, words),
+            _PIPEFAIL if first.code == 0 else "",
             *ways_out(words if error is None else f"{error.type}: {error.message}"),
             "the output of the process that ended: its first traceback is the cause" if of_another else "",
             f"edit {own_line_of(first)}"
@@ -167,6 +169,9 @@ def _is_of_spawn(error: RankError) -> bool:
 _SPAWN_ARGUMENTS = (
     "mp.spawn calls the function with the rank and then each of args: one argument is a tuple with a comma, args=(x,)"
 )
+
+
+_PIPEFAIL = "`set -o pipefail` in the shell script: a pipe ends with the code of its last program, such as tee, so the job counts as done"
 
 
 def _in_the_tree(error: RankError | None) -> str:

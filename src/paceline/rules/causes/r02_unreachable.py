@@ -106,7 +106,11 @@ def _finding(
         hosts=(host,),
         confidence=Confidence.HIGH if sure else Confidence.LIKELY,
         saw=tuple(saw),
-        next=(advice or _ADVICE[word], "leave MASTER_ADDR and MASTER_PORT as paceline sets them", log_command(case, rank)),
+        next=(
+            advice or _ADVICE[word],
+            "leave MASTER_ADDR and MASTER_PORT as paceline sets them",
+            log_command(case, rank),
+        ),
     )
 
 
