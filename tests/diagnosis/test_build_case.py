@@ -4,6 +4,7 @@ import pytest
 
 from paceline.diagnosis.build_case import build_case, case_of
 from paceline.diagnosis.case import Call, Divergence, Heartbeat, Level, Stall, StepTiming, to_plain
+from paceline.diagnosis.crash.exits import failures
 from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
 from paceline.facts import Evidence, RankError, RankExit, RankRecord, Run
 
@@ -168,6 +169,13 @@ def test_an_end_with_0_after_the_work_is_no_early_end():
     assert built(STARTED, ranks=done).exits == ()
     late_failure = [record(0, exit=exited(0, 1, 2_000_000, "disk full")), record(1, exit=exited(1, 0, 1_000_000))]
     assert [exit.rank for exit in built(STARTED, ranks=late_failure).exits] == [0]
+
+
+def test_an_exception_before_an_end_with_0_counts_as_its_failure():
+    hidden = (exited(0, 0, 2_000, "Connection closed by peer"), exited(1, 0, 2_100, "no rows"))
+    case = built(STARTED, ranks=[record(exit.rank, exit=exit) for exit in hidden])
+    assert {exit.rank for exit in case.exits} == {0, 1}
+    assert [exit.rank for exit in failures(case)] == [1]
 
 
 def test_missing_hosts_are_those_of_the_latest_wait_and_gone_once_the_job_formed():

@@ -13,7 +13,7 @@ from ports import free_port
 import paceline.launch.ports as ports_module
 from paceline.errors import UsageError
 from paceline.launch.ports import ReservedPorts, require_free, why_not_listening
-from paceline.probes.ports import Bind, try_bind
+from paceline.probes.ports import Bind, Holder, try_bind
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,24 @@ def test_a_port_in_use_names_who_has_it():
         assert error is not None and f"pid {os.getpid()}" in error.saw
         with pytest.raises(UsageError, match="is in use"):
             require_free("127.0.0.1", port, "--master-port")
+
+
+@pytest.mark.parametrize(
+    ("holder", "option", "is_agent"),
+    [
+        ("python /v/bin/paceline run --nnodes 2 --node-rank 0 --nproc-per-no...", "--master-port", True),
+        ("python -m paceline run --nnodes=2 --node_rank=0 t.py", "--master-port", True),
+        ("python -m paceline run --nnodes 2 t.py", "--rdzv-endpoint", False),
+        ("python -m paceline web", "--master-port", False),
+        ("torchrun --nnodes 2 train.py", "--master-port", False),
+    ],
+)
+def test_two_hosts_with_one_node_rank_are_told_apart_from_a_port_of_another(holder, option, is_agent, monkeypatch):
+    monkeypatch.setattr(
+        ports_module, "holder_of", lambda port: Holder(port=port, address="0.0.0.0", pid=7, command=holder)
+    )
+    error = why_not_listening(OSError(errno.EADDRINUSE, ""), "127.0.0.1", 29500, option)
+    assert ("--node-rank 0" in error.what) is is_agent and ("--node-rank 1" in error.next) is is_agent
 
 
 def test_any_other_error_of_the_system_is_not_about_the_port():

@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import re
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -93,6 +94,10 @@ def _close_all(sockets: list[socket.socket]) -> None:
         sockets.pop().close()
 
 
+# The command line of an agent of a job of several hosts.
+_AGENT = re.compile(r"\bpaceline\b.*\brun\b.*--(?:nnodes|node[-_]rank|master[-_]addr)\b")
+
+
 def require_free(address: str, port: int, option: str) -> None:
     """Refuse a port that is in use, and name the process that holds it, or a port that this user may not listen on.
 
@@ -115,6 +120,14 @@ def why_not_listening(error: OSError, address: str, port: int, option: str) -> U
 def port_in_use(address: str, port: int, option: str) -> UsageError:
     """The error that names the process that holds a port."""
     holder = holder_of(port)
+    if holder is not None and option == "--master-port" and _AGENT.search(holder.command):
+        # Only the first host listens there, so this process took itself for it too.
+        return UsageError(
+            "U04",
+            f"port {port} on {address} is in use, by another agent: two hosts cannot both have --node-rank 0",
+            saw=str(holder),
+            next="paceline run --node-rank 1 ...",
+        )
     return UsageError(
         "U04",
         f"port {port} on {address} is in use",

@@ -27,6 +27,11 @@ from paceline.diagnosis.crash.known_exceptions import no_line_at_fault, ways_out
         ("FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding.", "bf16", True),
         ("RuntimeError: Version mismatch: The cluster was started with:\n    Ray: 2.9.0", "the same Ray", True),
         ("train.py: error: the following arguments are required: --local_rank", 'os.environ["LOCAL_RANK"]', False),
+        ("ConnectionResetError: the store has closed the connection", "--max-restarts 3", False),
+        ("TimeoutError: timed out", "--max-restarts 3", False),
+        ("ConnectionRefusedError: [Errno 111] Connection refused", "", True),
+        ("ValueError: You set `devices=2` and `num_nodes=1` in Lightning, but the product (2 * 1) does not match the world size (1).",
+         "--nproc-per-node as large as devices=", False),
         ("train.py: error: unrecognized arguments: --local-rank=0", 'os.environ["LOCAL_RANK"]', False),
     ],
 )  # fmt: skip

@@ -85,6 +85,17 @@ KNOWN = (
         "torch/distributed/launch.py",
     ),
     _known(
+        r"You set `(?:devices|--devices)=\S+ and `num_nodes=\d+` in Lightning, but the product [^\n]{0,40}does not match the world size",
+        "start as many ranks as the Trainer has devices: --nproc-per-node as large as devices=, --nnodes as num_nodes=; or write "
+        "devices=1 for one rank",
+        "lightning/fabric/plugins/environments/torchelastic.py, validate_settings",
+    ),
+    _known(
+        r"\A(?:ConnectionResetError|ConnectionAbortedError|ConnectionRefusedError|TimeoutError)\b(?!: \[Errno)",
+        "where it may pass by itself: --max-restarts 3, and load the newest checkpoint; without it a failed job is not started again",
+        "OSError's subclasses for connections; torch/distributed/run.py, --max-restarts",
+    ),
+    _known(
         r"\[Errno (?:17|39)\]",
         "where several ranks do this to one path, let one rank do it, the others after a barrier",
         "errno(3), EEXIST, ENOTEMPTY; huggingface/transformers #36076",
