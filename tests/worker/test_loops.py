@@ -106,6 +106,20 @@ def test_what_a_generator_calls_behind_the_loop_is_behind_it(script):
     assert said == {"in the loop": False, "behind the loop": True, "in an expression": True}
 
 
+def test_where_the_steps_of_another_thread_are_is_not_known(script):
+    step, call, said = script
+
+    def main():
+        for _ in range(2):
+            step()
+            saver = threading.Thread(target=call, args=("while it saves",))
+            saver.start()
+            saver.join()
+
+    alone(main)
+    assert said == {"while it saves": None}
+
+
 def test_steps_outside_of_any_loop_leave_it_unknown(script):
     step, call, said = script
 

@@ -5,6 +5,7 @@ If a rank waits in a call that the other ranks do not make, this tells whether t
 
 import dis
 import itertools
+from _thread import get_ident
 from types import CodeType, FrameType
 
 _FRAMES = 64
@@ -21,22 +22,26 @@ Loop = tuple[int, int]
 class Loops:
     """The loops of the code objects seen so far. The code objects are kept alive, because their ids are keys."""
 
-    __slots__ = ("_known", "_of_steps")
+    __slots__ = ("_known", "_of_steps", "_thread")
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[CodeType, dict[int, int], frozenset[int]]] = {}
         self._of_steps: set[Loop] = set()
+        self._thread = 0
 
     def step_made_at(self, frame: FrameType | None) -> None:
         """An optimizer stepped below this frame: the loops around the frame are the training loops."""
-        left = _FRAMES
+        left, self._thread = _FRAMES, get_ident()
         while frame is not None and left:
             self._of_steps.update(self._around(frame) or ())
             frame, left = frame.f_back, left - 1
 
     def is_outside(self, frame: FrameType | None) -> bool | None:
-        """Whether this frame runs outside of all training loops. None before the first step, or if that cannot be known."""
-        if not self._of_steps:
+        """Whether this frame of the calling thread runs outside of all training loops.
+
+        None before the first step, in another thread than that of the steps, or if it cannot be known.
+        """
+        if not self._of_steps or get_ident() != self._thread:
             return None
         left = _FRAMES
         while frame is not None and left:

@@ -120,6 +120,10 @@ Additional GRPC error information from remote target /job:worker/replica:0/task:
             "Attempt to convert a value (PerReplica:{ ... }) with an unsupported type (<class 'PerReplica'>) to a Tensor.",
         ),
         ("Expected one of (", "Expected one of ("),
+        (
+            'Error(s) in loading state_dict for Net:\n\tMissing key(s): "module.0.weight".\n\tUnexpected key(s): "0.weight".\n\tmore',
+            'Error(s) in loading state_dict for Net: Missing key(s): "module.0.weight". Unexpected key(s): "0.weight".',
+        ),
     ],
 )
 def test_the_line_that_says_most_is_mostly_the_first(text, line):

@@ -25,6 +25,7 @@ _SYMPTOM = re.compile(
     re.IGNORECASE,
 )
 
+_LINES_AFTER_A_COLON = 3
 _TITLE_OF_TENSORFLOW = "Graph execution error:"
 
 # gloo ends the process that receives more than it asked for. The wrong call may be that of another process.
@@ -98,7 +99,7 @@ def telling_line(text: str) -> str:
     """The line of an exception's message that says most: mostly the first one.
 
     TensorFlow begins with a title and a list of operations. A message that prints a long value in its first sentence ends that sentence
-    in its last line.
+    in its last line. A first line that ends with a colon says nothing without those below it.
 
     Source:  tensorflow 2.21 tensorflow/python/framework/errors_impl.py, "Graph execution error"
     """
@@ -109,6 +110,8 @@ def telling_line(text: str) -> str:
         return next((line for line in lines[1:] if not line.startswith((" ", "\t", "Detected at node"))), lines[0])
     if len(lines) > 1 and lines[0].endswith(("{", "[", "(")):
         return f"{lines[0].strip()} ... {lines[-1].strip()}"
+    if lines[0].endswith(":"):
+        return " ".join(line.strip() for line in lines[:_LINES_AFTER_A_COLON])
     return lines[0].strip()
 
 

@@ -39,6 +39,8 @@ def find(case: Case) -> Iterator[CauseFinding]:
                 f"issue the same collective on every rank: {where}"
                 if where
                 else "issue the same collective on every rank",
+                "where a value decides which call is made, all ranks must decide alike: all_reduce it first (reduce gives it to one rank)",
+                "where a set decides the order, sort it: each Python process orders texts in its own way (PYTHONHASHSEED)",
             ),
         )
 

@@ -56,6 +56,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             next=(
                 f"use tensors of one shape on every rank: {where or call_text(found.mine[0])}",
                 "if the data decide the length, all_reduce its maximum first and pad, or set drop_last=True",
+                "where gradients are put together by hand, put zeros where a rank's .grad is None",
             ),
         )
 

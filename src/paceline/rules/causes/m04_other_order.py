@@ -47,6 +47,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             next=(
                 "issue them in one order on every rank" + (f": {where}" if where else ""),
                 "if a dict decides the order, iterate over sorted(d.items()), or stack the values and exchange them once",
+                "if two threads make them, join the thread first, or give its calls a group of their own: torch.distributed.new_group()",
             ),
         )
 

@@ -44,6 +44,9 @@ def find(case: Case) -> Iterator[CauseFinding]:
             since_step=divergence.since_step,
             confidence=Confidence.HIGH if found.sure and found.told_apart else Confidence.LIKELY,
             saw=(*seen_at(divergence, found), *_what_follows(divergence, found)),
+            of_buffers=any(
+                one.operation == "broadcast" and one.site is None for one in (found.mine[0], found.theirs[0])
+            ),
         )
     if not found_any and not any(divergence.basis == "calls" for divergence in case.divergences):
         yield from _against_gradients(case)
@@ -134,7 +137,9 @@ def _is_alone(case: Case, pulse: Heartbeat) -> bool:
 
 def _what_follows(divergence: Divergence, found: Disagreement) -> tuple[str, ...]:
     if not found.sure and found.seen_before:
-        return ("both calls were made before; which of them is one too many, the calls up to here do not show",)
+        return (
+            "both calls were made before: one is one too many, or their order differs (M04); the calls up to here do not show which",
+        )
     if not found.sure:
         known = max(sum(call.index < divergence.index for call in calls) for calls in divergence.windows.values())
         return (f"no rank made the call among the {known:,} calls before that are known",) if known else ()
@@ -149,7 +154,9 @@ def _finding(
     since_step: int | None,
     confidence: Confidence,
     saw: tuple[str, ...],
+    of_buffers: bool = False,
 ) -> CauseFinding:
+    """`of_buffers`: one side makes a broadcast that no line of Python makes, as DDP's forward pass does of buffers."""
     what = "only some ranks make" if extra else "some ranks leave out"
     return CauseFinding(
         code="M06",
@@ -162,6 +169,11 @@ def _finding(
         next=(
             f"make the call on every rank of its group, which {what}" + (f": {call_line}" if call_line else ""),
             "or give the ranks that need it a group of their own: torch.distributed.new_group(ranks)",
+            *(
+                ("where one rank alone evaluates, it calls model.module: the forward pass of DDP broadcasts buffers",)
+                if of_buffers
+                else ()
+            ),
         ),
     )
 
