@@ -2,13 +2,14 @@
 
     .venv/bin/python bench/field.py                    the cases in tests/field
     .venv/bin/python bench/field.py DIR... --verbose   other folders, with what was printed
-    .venv/bin/python bench/field.py --page docs/field.md
+    .venv/bin/python bench/field.py --page docs/field.md     can be stopped and continued: a case that has a score of this code is not run again
 
 A case is a folder with case.json: `run`, the commands; and regular expressions over what they print. An answer is harmful or wrong if
 one of those is found, right if all of `right` are, partly right if all of `partly` are or the cause is listed as not judged, else silent.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -24,6 +25,10 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY / "tests" / "faults"))
+
+from results import key_of  # noqa: E402
+
 FIRST_SIGHT = REPOSITORY / "tests" / "field" / "first_sight.json"
 SCORES = ("right", "partly", "silent", "wrong", "harmful")
 _SECONDS = 300
@@ -56,6 +61,31 @@ def answered(case: Path, says: Mapping[str, Any]) -> str:
             check=False,
         )
     return done.stdout
+
+
+class Kept:
+    """The scores of this code, a line each, outside the clone."""
+
+    def __init__(self) -> None:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        self.path = cache / "paceline-field" / f"{key_of(REPOSITORY)}.jsonl"
+        lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
+        self.scores: dict[str, str] = {one["case"]: one["score"] for one in map(json.loads, lines)}
+
+    def of(self, case: Path) -> str | None:
+        """The score of a case with these files; None: it has none yet."""
+        return self.scores.get(self._name(case))
+
+    def keep(self, case: Path, found: str) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"case": self._name(case), "score": found}) + "\n")
+
+    def _name(self, case: Path) -> str:
+        digest = hashlib.sha256()
+        for path in sorted(path for path in case.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
+            digest.update(path.relative_to(case).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+        return f"{case.name} {digest.hexdigest()[:12]}"
 
 
 def score(says: Mapping[str, Any], text: str) -> str:
@@ -144,14 +174,18 @@ def main() -> int:
     args = parser.parse_args()
     counts: Counter[str] = Counter()
     scored: list[Scored] = []
+    kept = Kept()
     for case in cases(args.folders):
         says = json.loads((case / "case.json").read_text(encoding="utf-8"))
-        text = answered(case, says)
-        found = score(says, text)
+        found, text = kept.of(case) if args.page else None, None
+        if found is None:
+            text = answered(case, says)
+            found = score(says, text)
+            kept.keep(case, found)
         counts[found] += 1
         scored.append(Scored(case.name, says["area"], found, says["cause"]))
-        print(f"{found:8} {says['area']:10} {case.name}")
-        if args.verbose and found != "right":
+        print(f"{found:8} {says['area']:10} {case.name}", flush=True)
+        if args.verbose and found != "right" and text is not None:
             print(text)
             missed = [pattern for pattern in says["right"] if not re.search(pattern, text)]
             print(f"    missed: {missed}")
