@@ -2,7 +2,9 @@
 
     .venv/bin/python bench/field.py                    the cases in tests/field
     .venv/bin/python bench/field.py DIR... --verbose   other folders, with what was printed
-    .venv/bin/python bench/field.py --page docs/field.md     can be stopped and continued: a case that has a score of this code is not run again
+    .venv/bin/python bench/field.py --page docs/field.md
+
+With --page a case that has a score of this code and these files is not run again, so that the run can be stopped and continued.
 
 A case is a folder with case.json: `run`, the commands; and regular expressions over what they print. An answer is harmful or wrong if
 one of those is found, right if all of `right` are, partly right if all of `partly` are or the cause is listed as not judged, else silent.
