@@ -3,7 +3,6 @@
 import errno
 import os
 import random
-import re
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -94,8 +93,17 @@ def _close_all(sockets: list[socket.socket]) -> None:
         sockets.pop().close()
 
 
-# The command line of an agent of a job of several hosts.
-_AGENT = re.compile(r"\bpaceline\b.*\brun\b.*--(?:nnodes|node[-_]rank|master[-_]addr)\b")
+_OF_SEVERAL_HOSTS = ("--nnodes", "--node-rank", "--node_rank", "--master-addr", "--master_addr")
+
+
+def _is_agent(command: str) -> bool:
+    """Whether a command line is that of an agent of a job of several hosts."""
+    words = command.split()
+    return (
+        "run" in words
+        and any(word.rpartition("/")[2] == "paceline" for word in words)
+        and any(word.startswith(_OF_SEVERAL_HOSTS) for word in words)
+    )
 
 
 def require_free(address: str, port: int, option: str) -> None:
@@ -120,7 +128,7 @@ def why_not_listening(error: OSError, address: str, port: int, option: str) -> U
 def port_in_use(address: str, port: int, option: str) -> UsageError:
     """The error that names the process that holds a port."""
     holder = holder_of(port)
-    if holder is not None and option == "--master-port" and _AGENT.search(holder.command):
+    if holder is not None and option == "--master-port" and _is_agent(holder.command):
         # Only the first host listens there, so this process took itself for it too.
         return UsageError(
             "U04",
