@@ -196,6 +196,17 @@ def test_what_check_said_before_the_run_is_said_again_when_it_broke(case):
     ]
 
 
+def test_of_many_findings_before_the_run_the_first_are_shown(case):
+    findings = [{"code": "K07", "place": f"train.py:{line}", "what": "not JSON"} for line in range(1, 100)]
+    broke = replace(case, events=({"event": "source_check", "findings": findings},))
+    shown = why_text(Diagnosis(findings=(), not_judged=()), broke, WhyPage()).splitlines()
+    assert shown[-2:] == [
+        "            before the run: K07 train.py:7: not JSON",
+        "            and 92 more, with --json",
+    ]
+    assert len(why_json(Diagnosis(findings=()), None, events=broke.events)["checked"]) == 99
+
+
 def test_the_object_for_a_program(case):
     said = why_json(Diagnosis(findings=(ASLEEP,), not_judged=("x",)), case.run)
     assert json.loads(json.dumps(said)) == {

@@ -130,7 +130,13 @@ def clone(git: Mapping[str, Any], target: Path, environ: Mapping[str, str]) -> P
         try:
             _git(git, ["clone", "--quiet", "--depth", "1", *chosen, "--", git["repo"], str(target)], environ)
         except UsageError as refused:
-            if not branch or not (known := _branches(git, environ)) or branch in known:
+            # A repository that does not answer is not asked twice: git names the branch only where that is what it lacks.
+            if (
+                not branch
+                or branch not in (refused.saw or "")
+                or branch in (known := _branches(git, environ))
+                or not known
+            ):
                 raise
             near = nearest(branch, known)
             raise UsageError(

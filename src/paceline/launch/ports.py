@@ -129,11 +129,11 @@ def port_in_use(address: str, port: int, option: str) -> UsageError:
     """The error that names the process that holds a port."""
     holder = holder_of(port)
     if holder is not None and option == "--master-port" and _is_agent(holder.command):
-        # Only the first host listens there, so this process took itself for it too.
+        # Only a first host listens there, of this job or of another one.
         return UsageError(
             "U04",
-            f"port {port} on {address} is in use, by another agent: two hosts cannot both have --node-rank 0",
-            saw=str(holder),
+            f"port {port} on {address} is in use by another agent, which has --node-rank 0 too",
+            saw=f"{holder}; if that is another job's: {option} {port + 1}",
             next="paceline run --node-rank 1 ...",
         )
     return UsageError(

@@ -27,6 +27,7 @@ _COLORS: dict[str, str] = {Level.WAITING: BOLD_YELLOW, Level.SLOW: BOLD_YELLOW, 
 _CAUSE_THAT_LACKS = re.compile(r"(?P<code>[NMCRS]\d\d) [^:]*: (?P<fact>.+)")
 _LABEL = 10
 _MOST_NOT_JUDGED = 8
+_MOST_CHECKED = 8
 _OLD_LOOK_SECONDS = 10.0
 
 
@@ -160,9 +161,13 @@ def earlier(diagnosis: Diagnosis, case: Case) -> Iterator[Earlier]:
 
 
 def _checked_lines(case: Case) -> Iterator[str]:
-    for one in checked(case.events):
+    found = checked(case.events)
+    shown = found if len(found) <= _MOST_CHECKED else found[: _MOST_CHECKED - 1]
+    for one in shown:
         place = f" {one['place']}" if one["place"] else ""
         yield f"before the run: {one['code']}{place}: {one['what']}"
+    if len(shown) < len(found):
+        yield f"and {len(found) - len(shown)} more, with --json"
 
 
 def _earlier_lines(diagnosis: Diagnosis, case: Case) -> Iterator[str]:

@@ -41,6 +41,7 @@ def test_what_is_found_is_said_before_the_command_that_says_more(line):
     assert first.startswith("paceline  check  K07 train.py:3: ") and "SM_HOSTS" in first
     assert second.startswith("paceline  check  K07 helper.py:2: ")
     assert last == "paceline  check  what to do: paceline check --nproc-per-node 2 train.py --key hush"
+    assert first.count("train.py:3") == 1
     many = "import os\n" + 'len(os.environ["SM_HOSTS"])\n' * 6
     assert line(train=many).splitlines()[2].startswith("paceline  check  and 4 more: paceline check ")
 

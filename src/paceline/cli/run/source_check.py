@@ -64,7 +64,7 @@ def check_source(job: Job, gpu_count: int | None, directory: Path, *, master_add
     in_files = [one for one in found["findings"] if one["place"]]
     return SourceCheck(
         "\n".join([*lines, *(_lines_of_files(in_files, job) if in_files else ())]),
-        tuple({key: one[key] for key in ("code", "place", "what")} for one in found["findings"]),
+        tuple({"code": one["code"], "place": one["place"], "what": _what(one)} for one in found["findings"]),
     )
 
 
@@ -124,10 +124,15 @@ def _looked(job: Job, gpu_count: int | None, directory: Path, master_addr: str |
     return {"files": _hashes([path, *(file.path for file in imported)], directory), "findings": findings}
 
 
+def _what(finding: Mapping[str, str]) -> str:
+    """What a finding says, without the place that it begins with."""
+    return finding["what"].removeprefix(f"{finding['place']}: ")
+
+
 def _lines_of_files(findings: list[Mapping[str, str]], job: Job) -> Iterator[str]:
     """What the first ones are, and the command that says the rest."""
     for one in findings[:_MOST_NAMED]:
-        yield f"paceline  check  {one['code']} {one['place']}: {one['what'][:_LONGEST_WHAT]}"
+        yield f"paceline  check  {one['code']} {one['place']}: {_what(one)[:_LONGEST_WHAT]}"
     more = len(findings) - _MOST_NAMED
     ranks = ("--nproc-per-node", str(job.ranks_per_host)) if job.ranks_per_host > 1 else ()
     hosts = ("--nnodes", str(job.max_hosts)) if job.max_hosts > 1 else ()

@@ -780,7 +780,7 @@ class HostAgent:
 
     def _worker_ended(self, end: WorkerEnd) -> None:
         assert self.workers is not None
-        ranks = self.monitor.rings.ranks_by_pid() if self.monitor is not None and self.monitor.rings is not None else {}
+        ranks = self.monitor.ranks_by_pid() if self.monitor is not None else {}
         own_rank = {pid for pid, rank in ranks.items() if rank == end.spec.rank or self.job.ranks_per_host == 1}
         around = ExitContext(
             pump=self.pump.of_attempt(),

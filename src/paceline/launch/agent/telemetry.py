@@ -151,6 +151,13 @@ class HostMonitor:
         self.rings.look()
         return self.rings.pids()
 
+    def ranks_by_pid(self) -> dict[int, int]:
+        """pid -> rank of every process that was one in this attempt, also of those that have ended, according to their rings."""
+        if self.rings is None:
+            return {}
+        self.rings.look()
+        return self.rings.ranks_by_pid()
+
     def answer(self, request: SnapshotRequest | TraceRequest) -> SnapshotReply | TraceReply:
         """Snapshots of some ranks, or the newest entries of every flight recorder. It takes up to a second: call it in a thread."""
         if isinstance(request, TraceRequest):
