@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from paceline.diagnosis.crash.known_exceptions import ways_out
 from paceline.diagnosis.crash.root_cause import by_blame, how_it_ended
 from paceline.estimator.exceptions import CapacityError, TrainingTimeout, UnexpectedStatusException
 from paceline.facts import RankExit, SecondaryStatus
@@ -61,6 +62,8 @@ def _saw(seen: Observation, first: RankExit | None) -> str:
     said = f"rank {first.rank} on {first.host} {how_it_ended(first)}, exit code {code}"
     error = first.error
     if error is None:
-        return said
+        words = first.tail.strip().rpartition("\n")[2]
+        return "\n".join((said, *([words] if words else ()), *ways_out(words)))
     where = f" ({error.file}:{error.line})" if error.file else ""
-    return f"{said}\n{error.type}: {error.message}{where}"
+    text = f"{error.type}: {error.message}"
+    return "\n".join((said, f"{text}{where}", *ways_out(text)))

@@ -11,6 +11,7 @@ from paceline.estimator.describe import description, model_address, training_sec
 from paceline.estimator.failure import LIMITS, failure_of
 from paceline.estimator.metrics import metric_rows
 from paceline.estimator.session import Surroundings, surroundings
+from paceline.estimator.unused import metrics_without_value, nothing_kept
 from paceline.facts import Status
 from paceline.launch.engines import jobs
 from paceline.launch.engines.base import Observation
@@ -81,7 +82,11 @@ class TrainingJob:
         """
         seen = self._follow(show_output=shows_output(logs))
         if seen.status is Status.COMPLETED:
-            console.training_seconds(training_seconds(self.run_dir, self.around.now_ns()), self._submitted().job.hosts)
+            job = self._submitted().job
+            console.notices(
+                (*nothing_kept(job, self.run_dir), *metrics_without_value(self._definitions(), self.run_dir))
+            )
+            console.training_seconds(training_seconds(self.run_dir, self.around.now_ns()), job.hosts)
             return
         if seen.status is Status.STOPPED and not (seen.secondary_status in LIMITS and self.raise_on_timeout):
             console.notices(
@@ -96,9 +101,11 @@ class TrainingJob:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Every value that metric_definitions find in the output: timestamp, metric_name, value, rank."""
+        return metric_rows(self.run_dir, self._definitions())
+
+    def _definitions(self) -> list[tuple[str, str]]:
         algorithm = self._submitted().job.platform.get("AlgorithmSpecification", {})
-        definitions = [(one["Name"], one["Regex"]) for one in algorithm.get("MetricDefinitions", ())]
-        return metric_rows(self.run_dir, definitions)
+        return [(one["Name"], one["Regex"]) for one in algorithm.get("MetricDefinitions", ())]
 
     def _submitted(self) -> jobs.Submitted:
         found = jobs.submitted(self.run_dir)

@@ -27,6 +27,8 @@ from paceline.diagnosis.crash.known_exceptions import no_line_at_fault, ways_out
         ("FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding.", "bf16", True),
         ("RuntimeError: Version mismatch: The cluster was started with:\n    Ray: 2.9.0", "the same Ray", True),
         ("train.py: error: the following arguments are required: --local_rank", 'os.environ["LOCAL_RANK"]', False),
+        ("KeyError: 'SM_CHANNEL_TRAIN'", "fit({'train': ADDRESS})", False),
+        ("train.py: error: argument --layers: invalid loads value: \"['a']\"", "ast.literal_eval", False),
         ("ConnectionResetError: the store has closed the connection", "--max-restarts 3", False),
         ("TimeoutError: timed out", "--max-restarts 3", False),
         ("ConnectionRefusedError: [Errno 111] Connection refused", "", True),

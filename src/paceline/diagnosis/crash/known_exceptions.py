@@ -96,6 +96,18 @@ KNOWN = (
         "OSError's subclasses for connections; torch/distributed/run.py, --max-restarts",
     ),
     _known(
+        r"\AKeyError: '?SM_CHANNEL_",
+        "the job has no channel of that name: fit({'train': ADDRESS}) makes SM_CHANNEL_TRAIN, and one address alone is the channel "
+        "training; of paceline run, --channel train=DIRECTORY",
+        "sagemaker-python-sdk v2, inputs given to fit(); aws/amazon-sagemaker-examples #418",
+    ),
+    _known(
+        r"error: argument [^\n]{1,80}: invalid (?:json\.)?loads value",
+        "a list or dict among the hyperparameters arrives as Python writes it, in single quotes: type=ast.literal_eval, or read it "
+        "as JSON from os.environ['SM_HPS']",
+        "sagemaker-training toolkit, mapping.to_cmd_args, str()",
+    ),
+    _known(
         r"\[Errno (?:17|39)\]",
         "where several ranks do this to one path, let one rank do it, the others after a barrier",
         "errno(3), EEXIST, ENOTEMPTY; huggingface/transformers #36076",

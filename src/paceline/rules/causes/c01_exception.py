@@ -171,7 +171,7 @@ _SPAWN_ARGUMENTS = (
 )
 
 
-_PIPEFAIL = "`set -o pipefail` in the shell script: a pipe ends with the code of its last program, such as tee, so the job counts as done"
+_PIPEFAIL = "what starts the script must end with its code, or the job counts as done: `set -o pipefail` where a shell pipes it into tee"
 
 
 def _in_the_tree(error: RankError | None) -> str:
