@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.case import Call, Divergence, GroupCounters
+from paceline.diagnosis.case import Call, Divergence, GroupCounters, Site
 from paceline.diagnosis.desync.calls import CallComparison, RankCalls
 from paceline.diagnosis.verdict import diagnose
 from paceline.findings import Confidence
@@ -65,6 +65,19 @@ def test_without_a_loader_the_two_best_are_named(left):
 
 def test_a_call_of_exit_is_neither(left):
     assert judged(left({}, left_by=2)) == [("C06", (1,), Confidence.HIGH)]
+
+
+@pytest.mark.parametrize(
+    ("outside", "taken", "named"),
+    [(True, 40, [(1,)]), (False, 40, []), (None, 40, []), (True, 39, [])],
+)
+def test_a_rank_behind_its_loop_that_made_no_step_of_a_batch(outside, taken, named, case, call, found):
+    site = Site(file="/w/train.py", line=54, function="main", outside_loop=outside)
+    calls = {0: call(45, "allreduce"), 1: replace(call(45, "barrier", shape=None), site=site)}
+    divergence = Divergence(group="0", ranks=(0, 1), index=45, found_ns=1, calls=calls, windows={0: (), 1: ()})
+    made = case(divergences=(divergence,), pulses={})
+    ranks = {0: replace(made.ranks[0], **loaded(40, 40, 39)), 1: replace(made.ranks[1], **loaded(40, taken, 39))}
+    assert [finding.ranks for finding in found("M07", replace(made, ranks=ranks))] == named
 
 
 def test_a_rank_in_the_last_barrier_while_the_others_train(case, call, found):

@@ -68,6 +68,12 @@ def left_loops(case: Case) -> Iterator[LeftLoop]:
             yield found
 
 
+def is_behind_its_loop(case: Case, rank: int) -> bool:
+    """Whether the rank's newest call is outside of the loop of its steps."""
+    call = _call_since_its_last_step(case, rank)
+    return call is not None and _is_outside(call)
+
+
 def _meet(case: Case, rank: int, other: int) -> bool:
     """Whether these two are in different exchanges. A late rank, at its last checkpoint for example, may still come."""
     if rank == other:

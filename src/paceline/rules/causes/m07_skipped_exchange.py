@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from paceline.diagnosis.case import Case, GroupCounters, Heartbeat, Level
 from paceline.diagnosis.crash.exits import early_ends, log_command, steps_of, victims
 from paceline.diagnosis.desync.batches import loading_of
+from paceline.diagnosis.desync.left_loop import is_behind_its_loop
 from paceline.findings import Cause, CauseFinding, Confidence, Ground
 from paceline.recording.rank_sets import named_ranks
 
+_LATE = "is late"
 TITLE = "a rank skipped a step of its own accord"
 PAGE = """\
 A rank skipped a step of its own accord
@@ -28,16 +30,28 @@ Source: torch DistributedDataParallel, "uneven inputs".
 
 def find(case: Case) -> Iterator[CauseFinding]:
     for exit in early_ends(case):
-        if (found := _finding(case, exit.rank, ended=True)) is not None:
+        if (found := _finding(case, exit.rank, "ended with 0")) is not None:
+            yield found
+    for rank in _alone_behind_their_loops(case):
+        if (found := _finding(case, rank, "is done with its loop")) is not None:
             yield found
     still = case.standstill
     for rank in still.late if still is not None else ():
         if rank in case.ranks and case.pulses.get(rank) and not any(exit.rank == rank for exit in case.exits):
-            if (found := _finding(case, rank, ended=False)) is not None:
+            if (found := _finding(case, rank, _LATE)) is not None:
                 yield found
 
 
-def _finding(case: Case, rank: int, *, ended: bool) -> CauseFinding | None:
+def _alone_behind_their_loops(case: Case) -> Iterator[int]:
+    """Ranks that wait in a call behind their loops, beside ranks that are in a step."""
+    for divergence in case.divergences:
+        behind = [rank for rank in divergence.calls if is_behind_its_loop(case, rank)]
+        if len(behind) < len(divergence.calls):
+            yield from behind
+
+
+def _finding(case: Case, rank: int, how: str) -> CauseFinding | None:
+    is_done = how != _LATE
     others = [other for other in case.ranks if other != rank]
     counts = [count for other in others if (count := steps_of(case, other)) is not None]
     steps = steps_of(case, rank)
@@ -46,11 +60,10 @@ def _finding(case: Case, rank: int, *, ended: bool) -> CauseFinding | None:
     ahead = steps - max(counts)
     behind = _collectives_behind(case, rank, others)
     own = loading_of(case, rank)
-    skipped = own.skipped if own is not None and ended else 0
-    if not ((ahead > 0 and (ended or behind)) or skipped):
+    skipped = own.skipped if own is not None and is_done else 0
+    if not ((ahead > 0 and (is_done or behind)) or skipped):
         return None
     sure = Confidence.HIGH if ahead > 0 else Confidence.LIKELY
-    how = "ended with 0" if ended else "is late"
     return CauseFinding(
         code="M07",
         title=TITLE,
@@ -103,6 +116,6 @@ RULE = Cause(
     title=TITLE,
     page=PAGE,
     find=find,
-    beats=("M05", "M11", "N01"),
+    beats=("M05", "M06", "M11", "N01"),
     sure_by=(Ground.CALLS, Ground.MARKS, Ground.EXIT, Ground.SNAPSHOT),
 )
