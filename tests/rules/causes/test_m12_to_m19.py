@@ -153,6 +153,31 @@ def test_parameters_that_were_unfrozen_after_ddp_was_made(found, trained):
     assert found("M15", trained(unfrozen)) == []
 
 
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"foreign": 1}, True),
+        ({"foreign": 5, "calls": 3}, True),
+        # The whole model is in no DDP model: another cause.
+        ({"foreign": 6}, False),
+        ({"foreign": 1, "with_gradient": 5}, False),
+        ({"foreign": 1, "optimizers": 2}, False),
+        ({"foreign": 1, "libraries": ("deepspeed",)}, False),
+        ({"foreign": 1, "models": 0, "forwards": None}, False),
+        ({"foreign": 1, "calls": None}, False),
+    ],
+)
+def test_parameters_of_no_ddp_model_beside_some_that_are(fields, named, found, trained):
+    findings = found("M15", trained(fields, fields))
+    assert [(finding.ranks, finding.confidence) for finding in findings] == named * [((0, 1), Confidence.LIKELY)]
+    assert found("M15", trained(fields, {})) == []
+
+
+def test_parameters_whose_gradients_the_script_exchanges_itself(found, trained):
+    by_hand = lambda step: {"foreign": 1, "calls": step}  # noqa: E731
+    assert found("M15", trained(by_hand, by_hand)) == []
+
+
 # ------------------------------------------------------------------------------------------------- waiting for each other
 
 

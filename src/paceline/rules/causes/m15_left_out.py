@@ -1,10 +1,10 @@
-"""M15: DDP does not exchange some trained parameters, because they were added or unfrozen after DDP was made."""
+"""M15: DDP does not exchange some trained parameters: they were added or unfrozen after DDP was made, or are in no DDP model."""
 
 from collections.abc import Iterator
 
-from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.desync.replicas import SURE_STEP
-from paceline.findings import Cause, CauseFinding, Ground
+from paceline.diagnosis.case import Case, Level, Replica
+from paceline.diagnosis.desync.replicas import SURE_STEP, common_steps, marks_at
+from paceline.findings import Cause, CauseFinding, Confidence, Ground
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "parameters that DDP does not exchange"
@@ -17,7 +17,8 @@ What it means: DDP looks at the parameters once, when it is made. A layer may be
 Why it matters: That part of the model differs from rank to rank. The difference grows with each step, without an
   error.
 Deciding evidence: Parameters of DDP's module have gradients of their own, but when DDP was made they did not exist or
-  required no gradient. Parameters that the script told DDP to ignore do not count.
+  required no gradient. Parameters that the script told DDP to ignore do not count. Or one optimizer holds parameters of a
+  DDP model and others of none, all have gradients, and the script issues too few collectives to exchange them at each step.
 Not to be confused with: M08, where DDP waits for a gradient that never comes; M12, where nothing is exchanged.
 What to do: Change the model first and wrap it afterwards. Wrap it anew after each unfreezing:
   DistributedDataParallel(model.module).
@@ -27,6 +28,56 @@ Source: torch.nn.parallel.DistributedDataParallel, its warning about parameters 
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
+    yield from _changed_after(case)
+    yield from _beside_the_model(case)
+
+
+def _beside_the_model(case: Case) -> Iterator[CauseFinding]:
+    """Parameters of the optimizer that are in no DDP model, beside some that are, with gradients that nobody exchanges."""
+    steps = common_steps(case)
+    if not steps or steps[-1] < SURE_STEP:
+        return
+    first, last = marks_at(case, steps[0]), marks_at(case, steps[-1])
+    if not all(_leaves_some_out(mark, first[rank]) for rank, mark in last.items()):
+        return
+    mark = last[min(last)]
+    yield CauseFinding(
+        code="M15",
+        title=TITLE,
+        level=Level.DIVERGENCE,
+        ranks=tuple(sorted(last)),
+        confidence=Confidence.LIKELY,
+        since_step=0,
+        saw=(
+            f"after step {mark.step}, {mark.foreign} of the optimizer's {mark.held} parameters on {named_ranks(last)} have gradients"
+            " and belong to no DDP model",
+            "no call of the script exchanges gradients at each step",
+        ),
+        next=(
+            "wrap what they belong to as well, such as a loss with weights of its own: criterion = DistributedDataParallel(criterion)",
+            "or make it a part of the module that is wrapped",
+        ),
+    )
+
+
+def _leaves_some_out(mark: Replica, first: Replica) -> bool:
+    if mark.calls is None or first.calls is None:
+        return False
+    # DDP's own exchanges are among the calls: at least one with each forward pass.
+    of_the_script = mark.calls - first.calls - ((mark.forwards or 0) - (first.forwards or 0))
+    exchanged_by_hand = 2 * of_the_script >= mark.step - first.step
+    return (
+        mark.models > 0
+        and bool(mark.forwards)
+        and not mark.libraries
+        and mark.optimizers == 1
+        and mark.with_gradient == mark.held
+        and 0 < (mark.foreign or 0) < mark.held
+        and not exchanged_by_hand
+    )
+
+
+def _changed_after(case: Case) -> Iterator[CauseFinding]:
     newest = {rank: marks[-1] for rank, marks in case.replicas.items() if marks[-1].step >= SURE_STEP}
     ranks = tuple(sorted(rank for rank, mark in newest.items() if mark.unexchanged))
     if not ranks or (case.world_size or 0) < 2:
