@@ -1,5 +1,7 @@
 """Ranks whose collectives differ: each kind is one cause's, and no other's."""
 
+from dataclasses import replace
+
 import pytest
 
 from paceline.diagnosis.case import Call, Divergence, GroupCounters, Heartbeat
@@ -51,6 +53,22 @@ def test_each_disagreement_is_one_causes_and_names_the_rank_that_left_the_habit(
     (finding,) = found(code, of_job)
     assert (finding.ranks, finding.level, finding.since_step) == ((odd,), "divergence", 3)
     assert any("/home/me/train.py:60" in line for line in (*finding.saw, *finding.next))
+
+
+def test_where_a_rank_stands_whose_call_no_line_of_python_made(found, case, call, look):
+    """DDP broadcasts its buffers in C++; a snapshot has the line below which it does."""
+    calls = {
+        0: replace(call(operation="broadcast", index=5), site=None),
+        1: call(operation="barrier", index=5, line=40),
+    }
+    windows = {rank: (one,) for rank, one in calls.items()}
+    divergence = Divergence(
+        group="0", ranks=(0, 1), index=5, found_ns=1, calls=calls, windows=windows, basis="recorder"
+    )
+    stands = look(0, "/v/site-packages/torch/nn/parallel/distributed.py:1 forward", "/home/me/train.py:16 loss_of")
+    of_job = case(still=False, divergences=(divergence,), looks=(stands,))
+    saw = [line for code in ("M01", "M06") for finding in found(code, of_job) for line in finding.saw]
+    assert "rank 0 stands at /home/me/train.py:16 in loss_of" in saw
 
 
 def test_a_case_without_divergences_is_silent(found, case):

@@ -13,6 +13,7 @@ from math import prod
 
 from paceline.diagnosis.case import Call, Case, Divergence, Level, name_of_recorder
 from paceline.diagnosis.desync.calls import crossing_end, differences, place
+from paceline.diagnosis.stacks import first_users_frame, frames_of, site_of
 from paceline.findings import CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
 
@@ -142,6 +143,18 @@ def seen_at(divergence: Divergence, found: Disagreement) -> tuple[str, ...]:
         f"{where}{step}: {named_ranks(found.odd)}: {call_text(found.mine[0])}",
         f"{where}: {named_ranks(found.usual)}: {call_text(found.theirs[0])}",
         *(() if found.told_apart else ("paceline cannot tell which of the two is intended from the calls",)),
+    )
+
+
+def whereabouts(case: Case, found: Disagreement) -> tuple[str, ...]:
+    """Where the ranks stand whose call no line of Python made, such as an exchange of DDP: by a snapshot, which may be later."""
+    sides = ((found.odd, found.mine), (found.usual, found.theirs))
+    return tuple(
+        f"rank {ranks[0]} stands at {site_of(users)}"
+        for ranks, calls in sides
+        if calls[0].site is None
+        and (look := case.looks.get(ranks[0])) is not None
+        and (users := first_users_frame(frames_of(look))) is not None
     )
 
 

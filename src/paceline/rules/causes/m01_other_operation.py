@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
-from paceline.diagnosis.desync.desync import DesyncKind, differing, disagreements, places, seen_at
+from paceline.diagnosis.desync.desync import DesyncKind, differing, disagreements, places, seen_at, whereabouts
 from paceline.findings import Cause, CauseFinding, Ground
 
 TITLE = "different collectives at the same place"
@@ -33,7 +33,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             found,
             code="M01",
             title=TITLE,
-            saw=seen_at(divergence, found),
+            saw=(*seen_at(divergence, found), *whereabouts(case, found)),
             ruled_out=("another order or an extra call: the calls before and after show neither",),
             next=(
                 f"issue the same collective on every rank: {where}"

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from paceline.diagnosis.case import Call, Case, Divergence, GroupCounters, Heartbeat, Level
 from paceline.diagnosis.crash.exits import words_of
 from paceline.diagnosis.crash.root_cause import gloo_sizes
-from paceline.diagnosis.desync.desync import DesyncKind, Disagreement, call_text, disagreements, seen_at
+from paceline.diagnosis.desync.desync import DesyncKind, Disagreement, call_text, disagreements, seen_at, whereabouts
 from paceline.findings import Cause, CauseFinding, Confidence, Ground
 from paceline.recording.rank_sets import named_ranks
 
@@ -43,7 +43,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             extra=extra,
             since_step=divergence.since_step,
             confidence=Confidence.HIGH if found.sure and found.told_apart else Confidence.LIKELY,
-            saw=(*seen_at(divergence, found), *_what_follows(divergence, found)),
+            saw=(*seen_at(divergence, found), *whereabouts(case, found), *_what_follows(divergence, found)),
             of_buffers=any(
                 one.operation == "broadcast" and one.site is None for one in (found.mine[0], found.theirs[0])
             ),
