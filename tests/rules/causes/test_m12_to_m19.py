@@ -173,9 +173,12 @@ def test_parameters_of_no_ddp_model_beside_some_that_are(fields, named, found, t
     assert found("M15", trained(fields, {})) == []
 
 
-def test_parameters_whose_gradients_the_script_exchanges_itself(found, trained):
-    by_hand = lambda step: {"foreign": 1, "calls": step}  # noqa: E731
-    assert found("M15", trained(by_hand, by_hand)) == []
+@pytest.mark.parametrize("own_calls", [lambda step: step, lambda step: step // 4, lambda step: max(0, step - 50)])
+@pytest.mark.parametrize("forwards", [1, 4], ids=["", "accumulating"])
+def test_parameters_whose_gradients_the_script_exchanges_itself(own_calls, forwards, found, trained):
+    """At each step, at each fourth one, or with a sample of DDP's that was not counted yet."""
+    marks = lambda step: {"foreign": 1, "calls": step + own_calls(step), "forwards": forwards * step}  # noqa: E731
+    assert found("M15", trained(marks, marks)) == []
 
 
 # ------------------------------------------------------------------------------------------------- waiting for each other

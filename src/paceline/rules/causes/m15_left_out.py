@@ -63,9 +63,11 @@ def _beside_the_model(case: Case) -> Iterator[CauseFinding]:
 def _leaves_some_out(mark: Replica, first: Replica) -> bool:
     if mark.calls is None or first.calls is None:
         return False
-    # DDP's own exchanges are among the calls: at least one with each forward pass.
-    of_the_script = mark.calls - first.calls - ((mark.forwards or 0) - (first.forwards or 0))
-    exchanged_by_hand = 2 * of_the_script >= mark.step - first.step
+    # DDP's own exchanges are among the calls: at least one a step, however many forward passes accumulate gradients. They are
+    # counted by samples, of which the newest may not be among them yet.
+    steps = mark.step - first.step
+    of_the_script = mark.calls - first.calls - min(steps, (mark.forwards or 0) - (first.forwards or 0))
+    exchanged_by_hand = 8 * of_the_script >= steps
     return (
         mark.models > 0
         and bool(mark.forwards)
