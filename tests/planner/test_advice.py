@@ -111,3 +111,16 @@ def test_what_does_not_fit_is_told_how_it_would():
         assert advice.after.memory.fit in (Fit.FITS, Fit.GREY)
     smaller = answer.advice[0]
     assert "same global batch" in smaller.change
+
+
+def test_of_what_makes_a_step_fit_the_surest_comes_first():
+    """The gradients count once, not once more in the buckets; sharded, there is room to spare."""
+    answer = plan(
+        replace(STEP, activation_bytes=28 * GIB, largest_group_bytes=GIB // 8, batch=1, precision=Precision.BF16)
+    )
+    assert [(advice.change, advice.after.memory.fit) for advice in answer.advice] == [
+        ("shard the state over the devices", Fit.FITS),
+        ("keep the gradients in DDP's buckets alone", Fit.GREY),
+    ]
+    as_views = replace(STEP, activation_bytes=40 * GIB, batch=1, gradient_as_bucket_view=True)
+    assert "keep the gradients in DDP's buckets alone" not in [advice.change for advice in plan(as_views).advice]

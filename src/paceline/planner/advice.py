@@ -63,7 +63,9 @@ def advise(question: PlanQuestion, rows: Sequence[Row], base: Row) -> tuple[Advi
     if candidate is None or candidate.refused:
         return ()
     if base.memory.fit is Fit.DOES_NOT_FIT:
-        return tuple(_to_make_it_fit(question, candidate, base))
+        return tuple(
+            sorted(_to_make_it_fit(question, candidate, base), key=lambda one: one.after.memory.fit is Fit.GREY)
+        )
     if base.step is None:
         return ()
     found = [
@@ -340,5 +342,12 @@ def _smaller(question: PlanQuestion, base: Row) -> Iterator[tuple[Workload, str,
         )
     if workload.precision in (Precision.FP32, Precision.TF32):
         yield with_precision(workload, Precision.BF16), "compute in bf16", _BF16
+    if base.machines.devices > 1 and workload.strategy is Strategy.DDP and not workload.gradient_as_bucket_view:
+        views = replace(workload, gradient_as_bucket_view=True)
+        yield (
+            views,
+            "keep the gradients in DDP's buckets alone",
+            "DistributedDataParallel(gradient_as_bucket_view=True)",
+        )
     if base.machines.devices > 1 and workload.strategy is not Strategy.FSDP:
         yield sharded(workload), "shard the state over the devices", "torch.distributed.fsdp.fully_shard(model)"

@@ -349,7 +349,7 @@ def _advice(plan: Plan, page: PlanPage) -> Iterator[str]:
 
 def _gain(advice: Advice) -> str:
     if advice.gain_fraction is None:
-        return "then the step fits"
+        return "then the step fits" if advice.after.memory.fit is Fit.FITS else "then the step may fit"
     text = f"{percent(advice.gain_fraction)} less {advice.aim} for each sample"
     if advice.before.step is not None and advice.after.step is not None and advice.before.name == advice.after.name:
         text += f" (step {figure(advice.before.step.seconds * 1e3)} to {figure(advice.after.step.seconds * 1e3)} ms)"
