@@ -105,7 +105,7 @@ def _of_rows(rows: list[Row]) -> Iterator[str]:
     devices: dict[str, list[str]] = {}
     names = [row.machines.device.name if row.machines.device is not None else "CPU" for row in rows]
     for row, name in zip(rows, names, strict=True):
-        memory = (f"memory: {row.memory.missing}",) if row.memory.fit is Fit.NOT_JUDGED else ()
+        memory = (f"memory: {row.memory.missing}",) if row.memory.missing else ()
         for text in (*memory, *row.not_judged):
             known = devices.setdefault(text, [])
             if name not in known:

@@ -203,7 +203,7 @@ def _fit(state: _State, need_bytes: int, samples: int, capacity_bytes: int) -> t
         return Fit.DOES_NOT_FIT, ""
     cautious = need_bytes + state.spare * samples
     if state.unknown_groups and cautious + state.unknown_groups > FITS_FRACTION * capacity_bytes:
-        return Fit.GREY, "how the script groups parameters for fully_shard"
+        return Fit.GREY, "how the script groups parameters for fully_shard (a trace of it)"
     return (Fit.FITS if cautious <= FITS_FRACTION * capacity_bytes else Fit.GREY), ""
 
 
