@@ -5,8 +5,10 @@ that they did nothing. So that time counts for nobody.
 """
 
 import asyncio
+import os
 import selectors
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 # A busy machine wakes a process up late, too. Less than this is counted.
 LATE_SECONDS = 1.0
@@ -37,6 +39,8 @@ class OwnTimeLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._waits = _Selector()
         super().__init__(self._waits)
+        # From Python 3.13 on the usual executor asks for the process's CPUs, which a sandbox may refuse: nothing would start.
+        self.set_default_executor(ThreadPoolExecutor(min(32, (os.cpu_count() or 1) + 4), "paceline"))
 
     def time(self) -> float:
         """Monotonic seconds, without those in which this process did not run."""
