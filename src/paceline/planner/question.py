@@ -36,9 +36,9 @@ class Prices:
     """Where the price in use is from."""
 
     def paid(self, payment: Payment) -> float | None:
-        """The price that is paid; None: it is not known. Where SageMaker's is not, it is EC2's on demand, as `whose` says."""
-        if payment is Payment.SAGEMAKER:
-            return self.on_demand if self.sagemaker is None else self.sagemaker
+        """The price that is paid; None: it is not known. A price that was given is paid however the machines are."""
+        if payment is Payment.SAGEMAKER and self.source != GIVEN:
+            return self.sagemaker
         return self.spot if payment is Payment.SPOT else self.on_demand
 
     def whose(self, payment: Payment) -> str:
@@ -49,11 +49,7 @@ class Prices:
             return f"those given ({GIVEN})"
         if payment is Payment.SPOT:
             return f"EC2's on spot in {self.spot_zone}" if self.spot_zone else "EC2's on spot"
-        if payment is Payment.ON_DEMAND:
-            return "EC2's on demand"
-        if self.sagemaker is None:
-            return f"EC2's on demand: SageMaker's, which is higher, is not known here ({GIVEN})"
-        return "SageMaker's, from an old list"
+        return "EC2's on demand" if payment is Payment.ON_DEMAND else "SageMaker's, from an old list"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

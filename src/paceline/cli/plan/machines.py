@@ -255,7 +255,6 @@ def _given_prices(args: argparse.Namespace) -> Prices:
     price = above_zero("--usd-per-hour", args.usd_per_hour)
     return Prices(
         on_demand=price,
-        sagemaker=price if args.sagemaker_prices else None,
         spot=price if args.spot else None,
         source=GIVEN,
     )
