@@ -101,6 +101,16 @@ def test_without_a_process_group_there_is_nothing_to_count(marks):
     assert "lr" not in facts["settings"][0]
 
 
+@pytest.mark.usefixtures("alone")
+def test_the_users_line_that_made_the_model_is_marked_and_none_where_there_is_none(marks):
+    model = wrapped(marks, layers())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    line = wrapped.__code__.co_firstlineno + 2
+    assert trained(marks, model, optimizer)["made_at"] == f"{__file__}:{line}"
+    marks.models = [replica.WrappedModel(model, "")]
+    assert "made_at" not in trained(marks, model, optimizer)
+
+
 def test_a_model_that_is_gone_is_not_kept_alive(marks):
     model = layers()
     model._module_parameters, model.broadcast_buffers = list(model.parameters()), False
@@ -114,16 +124,19 @@ def test_a_sampler_that_repeats_its_epoch_is_marked_at_the_next_step(marks, tmp_
     rank, data = marks.rank, list(range(8))
     rank.registry.add(marks.name, marks.methods())
     rank.join(0, 1, 0)
-    loader = DataLoader(data, sampler=DistributedSampler(data, num_replicas=1, rank=0))
+    sampler = DistributedSampler(data, num_replicas=1, rank=0)
+    marks._samplers.made(sampler, "train.py:26")
+    loader = DataLoader(data, sampler=sampler)
     optimizer = torch.optim.SGD(layers().parameters(), lr=0.1)
     marked = []
     for steps in (2, 3):
         rank.registry.tell("loader_began", loader)
         for _ in range(steps):
             rank.after_step(optimizer, (), {})
-            lines = map(json.loads, rank.ring.path.with_suffix(".texts").read_text().splitlines())
+            lines = list(map(json.loads, rank.ring.path.with_suffix(".texts").read_text().splitlines()))
             marked.append([facts["turn"] for kind, _, facts in lines if kind == "sampler"])
     assert marked == [[1], [1], [1, 2], [1, 2], [1, 2]] and rank.failures == []
+    assert [facts["made_at"] for kind, _, facts in lines if kind == "sampler"] == ["train.py:26"] * 2
     # From here on the next mark of the replica is due.
     assert rank.next_due == replica.SECOND_STEP
     rank.forget()

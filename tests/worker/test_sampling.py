@@ -1,5 +1,7 @@
 """What is marked of a loader's sampler when an epoch begins."""
 
+import weakref
+
 import pytest
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
@@ -21,6 +23,24 @@ def loader(**fields):
 def test_the_first_epoch_says_how_the_data_are_cut(samplers):
     numbers = {"replicas": 4, "rank": 3, "seed": 7, "shuffle": True, "samples": 40, "epoch": 0}
     assert samplers.begins(loader(seed=7), 0) == [{"loader": 1, "turn": 1, **numbers}]
+
+
+def test_a_sampler_says_where_it_was_made_and_is_not_kept_alive(samplers):
+    """Of many that were made the newest are known; a sampler that compares equal to all others is no other one."""
+    first, other = loader(), loader()
+    samplers.made(first.sampler, "train.py:3")
+    samplers.made(other.sampler, "data.py:8")
+    assert [samplers.begins(one, 0)[0].get("made_at") for one in (other, first, loader())] == [
+        "data.py:8",
+        "train.py:3",
+        None,
+    ]
+    gone = weakref.ref(first.sampler)
+    del first
+    assert gone() is None
+    for _ in range(100):
+        samplers.made(other.sampler, "")
+    assert "made_at" not in samplers.begins(other, 0)[0]
 
 
 def test_the_next_one_says_what_the_epoch_was_and_how_many_steps_were_made_in_it(samplers):

@@ -206,6 +206,8 @@ class Replica:
     """Of these, what Python issued and what DDP was sampled to."""
     libraries: tuple[str, ...] = ()
     """Loaded libraries that exchange without torch."""
+    made_at: str = ""
+    """The user's line that made the first DDP model, as FILE:LINE."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +232,8 @@ class DataSampler:
     """Of all shards together."""
     epoch: int
     """As set_epoch has it."""
+    made_at: str = ""
+    """The user's line that made the sampler, as FILE:LINE."""
     epoch_before: int | None = None
     """The sampler's epoch in the previous pass; None in the first pass."""
     steps_before: int | None = None

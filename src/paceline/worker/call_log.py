@@ -228,6 +228,17 @@ class CallLog:
             left -= 1
         return users or installed
 
+    def users_line(self, frame: Any) -> str:
+        """The user's nearest line, as FILE:LINE; empty outside of the user's code."""
+        kinds = self._kinds
+        while frame is not None:
+            file = frame.f_code.co_filename
+            kind = kinds.get(file)
+            if (self._classify(file) if kind is None else kind) == _USERS:
+                return f"{_absolute(file)}:{frame.f_lineno}"
+            frame = frame.f_back
+        return ""
+
     def _classify(self, file: str) -> int:
         if len(self._kinds) >= _MOST_ENTRIES:
             self._kinds.clear()

@@ -1,14 +1,16 @@
 """Marks how each DataLoader's DistributedSampler distributes its samples, when an epoch begins. The agents compare the marks.
 
     {"loader": 1, "turn": 2, "replicas": 4, "rank": 0, "seed": 0, "shuffle": true, "samples": 1024, "epoch": 0,
-     "epoch_before": 0, "steps_before": 250}
+     "made_at": "/home/ada/train.py:26", "epoch_before": 0, "steps_before": 250}
 
 `turn` counts how often this loader has begun. `epoch_before`, `steps_before`: the sampler's epoch in this loader's last turn with
 steps, and the number of these steps. A turn that repeats that epoch is marked only after a step in it, because scripts also look at a first
-batch before they set the sampler's epoch. A mark has only numbers that the sampler keeps; no sample is read.
+batch before they set the sampler's epoch. A mark has only numbers that the sampler keeps, and the user's line that made it; no sample is
+read.
 """
 
 import weakref
+from collections import deque
 from typing import Any
 
 _MOST_LOADERS, _MOST_TURNS = 16, 4
@@ -38,13 +40,18 @@ class _Turns:
 class Samplers:
     """The loaders of one process that have a DistributedSampler, or a sampler with the same attributes."""
 
-    __slots__ = ("_held", "_known", "_last", "_steps_then")
+    __slots__ = ("_held", "_known", "_last", "_made", "_steps_then")
 
     def __init__(self) -> None:
         self._known: dict[int, _Turns] = {}
         self._last: _Turns | None = None
         self._steps_then = 0
         self._held: dict[str, Any] | None = None
+        self._made: deque[tuple[weakref.ref[Any], str]] = deque(maxlen=_MOST_LOADERS)
+
+    def made(self, sampler: Any, at: str) -> None:
+        """A sampler was made. `at`: the user's line, as FILE:LINE."""
+        self._made.append((weakref.ref(sampler), at))
 
     def begins(self, loader: Any, step_count: int) -> list[dict[str, Any]]:
         """An epoch of a loader begins. Returns the marks to write."""
@@ -58,7 +65,8 @@ class Samplers:
         if facts is None or turns is None:
             return marks
         self._last = turns
-        mark = _next_turn(turns, facts)
+        at = next((at for made, at in self._made if at and made() is loader.sampler), None)
+        mark = _next_turn(turns, facts if at is None else {**facts, "made_at": at})
         if turns.turn > _MOST_TURNS:
             return marks
         if mark.get("epoch_before") == mark["epoch"]:

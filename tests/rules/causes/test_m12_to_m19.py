@@ -373,6 +373,21 @@ def test_shards_that_come_twice_and_orders_that_differ(found, dealt):
     assert epochs.ranks == (0, 1) and "another epoch" in epochs.saw[0]
 
 
+def test_the_line_that_made_a_sampler_or_a_model_is_said_where_it_is_known(found, trained, dealt):
+    again = {"epoch": 0, "epoch_before": 0, "made_at": "train.py:26"}
+    here, bypassed = {"made_at": "train.py:26"}, {"forwards": 0, "exchanges": 4}
+    cases = {
+        "M12": lambda more: trained({**bypassed, **more}, {**bypassed, **more}),
+        "M15": lambda more: trained({"unexchanged": 2, **more}, {"unexchanged": 2, **more}),
+        "M18": lambda more: dealt(*(sampler(rank, 2, **{**again, "made_at": "", **more}) for rank in (0, 1))),
+        "M19": lambda more: dealt(sampler(0, **more), sampler(1, shard=0, **more)),
+    }
+    for code, made in cases.items():
+        (known,), (unknown,) = found(code, made(here)), found(code, made({}))
+        assert any(text.endswith("is made at train.py:26") for text in known.saw), code
+        assert "made at" not in "".join(unknown.saw), code
+
+
 def test_ranks_that_rightly_read_the_same_are_no_overlap(found, dealt):
     # Two groups of two ranks, each with one shard: tensor parallel.
     groups = [sampler(rank, shard=rank // 2) for rank in range(4)]

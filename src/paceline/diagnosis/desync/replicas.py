@@ -49,6 +49,11 @@ def sides(marks: Mapping[int, Replica]) -> list[tuple[int, ...]]:
     return sorted(map(tuple, found), key=lambda ranks: (len(ranks), -ranks[0]))
 
 
+def made_at(what: str, line: str) -> tuple[str, ...]:
+    """Where the script makes this, as a line of what was seen; () where it is not known."""
+    return (f"{what} is made at {line}",) if line else ()
+
+
 def _are_alike(one: Any, other: Any) -> bool:
     if isinstance(one, float | int) and isinstance(other, float | int):
         return isclose(one, other, rel_tol=_ALIKE, abs_tol=1e-15)

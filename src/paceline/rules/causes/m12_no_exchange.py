@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level, Replica
-from paceline.diagnosis.desync.replicas import SURE_STEP, common_steps, marks_at
+from paceline.diagnosis.desync.replicas import SURE_STEP, common_steps, made_at, marks_at
 from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 TITLE = "the ranks exchange no gradients"
@@ -39,7 +39,10 @@ def find(case: Case) -> Iterator[CauseFinding]:
         return
     # DDP logs no forward pass inside `no_sync`, where a script may exchange the gradients itself.
     if all(mark.models and mark.forwards == 0 and mark.calls == first[rank].calls for rank, mark in last.items()):
-        why = "DDP was made on every rank, and its forward pass was never called"
+        why = (
+            "DDP was made on every rank, and its forward pass was never called",
+            *made_at("the DDP model", everybody[0].made_at),
+        )
         yield _finding(
             case, steps[-1], why, "call the DDP model itself, not model.module and not the model that was wrapped"
         )
@@ -49,7 +52,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             if not any(mark.groups for mark in everybody)
             else "its process group was not used"
         )
-        why = f"no rank has issued a collective since step {steps[0]}: {where}"
+        why = (f"no rank has issued a collective since step {steps[0]}: {where}",)
         wrap = "wrap the model: DistributedDataParallel(model), after init_process_group, and shard the data by a DistributedSampler"
         yield _finding(case, steps[-1], why, wrap, Confidence.LIKELY)
 
@@ -70,14 +73,16 @@ def _is_long(mark: Replica) -> bool:
     return mark.step >= _LONGEST_PAUSE_STEPS
 
 
-def _finding(case: Case, step: int, why: str, wrap: str, confidence: Confidence = Confidence.HIGH) -> CauseFinding:
+def _finding(
+    case: Case, step: int, why: tuple[str, ...], wrap: str, confidence: Confidence = Confidence.HIGH
+) -> CauseFinding:
     return CauseFinding(
         code="M12",
         title=TITLE,
         level=Level.DIVERGENCE,
         ranks=tuple(sorted(case.replicas)),
         confidence=confidence,
-        saw=(why, f"all {len(case.replicas)} ranks have made {step} steps and more, with gradients of their own"),
+        saw=(*why, f"all {len(case.replicas)} ranks have made {step} steps and more, with gradients of their own"),
         next=(
             wrap,
             *(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level, Replica
-from paceline.diagnosis.desync.replicas import SURE_STEP, common_steps, marks_at
+from paceline.diagnosis.desync.replicas import SURE_STEP, common_steps, made_at, marks_at
 from paceline.findings import Cause, CauseFinding, Confidence, Ground
 from paceline.recording.rank_sets import named_ranks
 
@@ -52,6 +52,7 @@ def _beside_the_model(case: Case) -> Iterator[CauseFinding]:
             f"after step {mark.step}, {mark.foreign} of the optimizer's {mark.held} parameters on {named_ranks(last)} have gradients"
             " and belong to no DDP model",
             "no call of the script exchanges gradients at each step",
+            *made_at("the DDP model", mark.made_at),
         ),
         next=(
             "wrap what they belong to as well, such as a loss with weights of its own: criterion = DistributedDataParallel(criterion)",
@@ -99,6 +100,7 @@ def _changed_after(case: Case) -> Iterator[CauseFinding]:
             f"after step {mark.step}, {mark.unexchanged} parameters on {named_ranks(ranks)} have gradients"
             f" that DDP does not exchange: {names}",
             "when DDP was made they did not exist, or required no gradient",
+            *made_at("the DDP model", mark.made_at),
         ),
         next=(
             "change or unfreeze the model first and wrap it then, or wrap it anew: DistributedDataParallel(model.module)",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, DataSampler, Level
+from paceline.diagnosis.desync.replicas import made_at
 from paceline.findings import Cause, CauseFinding, Ground
 
 TITLE = "the same order of samples in every epoch"
@@ -36,6 +37,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         saw=(
             f"the sampler of rank {one.rank} shuffles by its epoch: {one.epoch} in pass {one.turn}, as in the last pass that trained",
             f"{one.steps_before} steps were made in that pass, and the same batches come again",
+            *made_at("the sampler", one.made_at),
         ),
         next=("call sampler.set_epoch(epoch) at the beginning of every epoch, on every rank",),
     )

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
 from paceline.diagnosis.case import Case, DataSampler, Level
+from paceline.diagnosis.desync.replicas import made_at
 from paceline.findings import Cause, CauseFinding, Ground
 from paceline.recording.rank_sets import named_ranks
 
@@ -54,7 +55,9 @@ def _same_shard(samplers: Mapping[int, DataSampler]) -> CauseFinding | None:
         return None
     sharing = [rank for rank, sampler in samplers.items() if sampler.shard == shard]
     return _finding(
-        sharing, f"{named_ranks(sharing)} read shard {shard} of {len(samplers)}, and some other shard is read by nobody"
+        sharing,
+        samplers[sharing[0]],
+        f"{named_ranks(sharing)} read shard {shard} of {len(samplers)}, and some other shard is read by nobody",
     )
 
 
@@ -66,18 +69,24 @@ def _other_order(samplers: Mapping[int, DataSampler]) -> CauseFinding | None:
         if odd:
             shown = ", ".join(f"{value} on rank {rank}" for rank, value in list(values.items())[:4])
             return _finding(
-                odd if len(odd) < len(values) / 2 else list(values), f"they shuffle by another {name}: {shown}"
+                odd if len(odd) < len(values) / 2 else list(values),
+                samplers[odd[0]],
+                f"they shuffle by another {name}: {shown}",
             )
     return None
 
 
-def _finding(ranks: list[int], seen: str) -> CauseFinding:
+def _finding(ranks: list[int], sampler: DataSampler, seen: str) -> CauseFinding:
     return CauseFinding(
         code="M19",
         title=TITLE,
         level=Level.QUALITY,
         ranks=tuple(sorted(ranks)),
-        saw=(seen, "each rank cuts the data by its own numbers, so that samples are read twice and others not at all"),
+        saw=(
+            seen,
+            "each rank cuts the data by its own numbers, so that samples are read twice and others not at all",
+            *made_at("the sampler", sampler.made_at),
+        ),
         next=(
             "let the sampler take its numbers from the process group: DistributedSampler(dataset)",
             "one seed on every rank, and sampler.set_epoch(epoch) on every rank",

@@ -2,18 +2,20 @@
 
     {"step": 64, "optimizer": "SGD", "optimizers": 1, "settings": [{"lr": 0.01, "momentum": 0}], "held": 6, "with_gradient": 6,
      "foreign": 0, "models": 1, "forwards": 50, "buffers": 18, "unexchanged": 0, "unexchanged_names": [], "groups": 1, "exchanges": 70,
-     "calls": 4, "libraries": []}
+     "calls": 4, "libraries": [], "made_at": "/home/ada/train.py:31"}
 
-A mark has counts, names and the plain numbers of an optimizer's settings. `optimizers` is 2 if there are two or more. The instrument reads
-no values of tensors, so nothing waits for a device.
+A mark has counts, names and the plain numbers of an optimizer's settings. `optimizers` is 2 if there are two or more; `made_at`: the
+user's line that made the first DDP model. The instrument reads no values of tensors, so nothing waits for a device.
 """
 
+import functools
 import sys
 import weakref
 from types import FrameType
 from typing import Any
 
-from ..instrument import RankInstrument
+from ..instrument import Patch, RankInstrument
+from ..no_compile import passed_over_by_warnings
 from ..rank_recorder import RankRecorder
 from ..sampling import Samplers
 
@@ -36,9 +38,27 @@ class ReplicaMarks(RankInstrument):
         self._next_mark = FIRST_STEP
         self.call_at(FIRST_STEP)
 
+    def patches(self) -> dict[str, Patch]:
+        return {"torch.utils.data.distributed": self._watch}
+
+    def _watch(self, distributed: Any) -> None:
+        """Note where each DistributedSampler is made."""
+        sampler_class, samplers, rank = distributed.DistributedSampler, self._samplers, self.rank
+        construct = sampler_class.__init__
+
+        @functools.wraps(construct)
+        def __init__(sampler: Any, *args: Any, **kwargs: Any) -> None:
+            construct(sampler, *args, **kwargs)
+            try:
+                samplers.made(sampler, rank.calls.users_line(sys._getframe(1)))
+            except Exception as error:
+                rank.drop("replica", error)
+
+        sampler_class.__init__ = passed_over_by_warnings(__init__)
+
     def model_wrapped(self, module: Any) -> None:
         if hasattr(module, "_module_parameters"):
-            self.models.append(WrappedModel(module))
+            self.models.append(WrappedModel(module, self.rank.calls.users_line(sys._getframe(1))))
         else:
             self.rank.lacks(self.name)
 
@@ -75,12 +95,13 @@ class ReplicaMarks(RankInstrument):
 class WrappedModel:
     """One DistributedDataParallel, and the parameters that required a gradient when it was constructed: it exchanges these only.
 
-    `buffers`: the number of elements in the buffers that it broadcasts to every rank of the job.
+    `buffers`: the number of elements in the buffers that it broadcasts to every rank of the job. `made_at`: the user's line.
     """
 
-    __slots__ = ("_asked", "buffers", "wrapper")
+    __slots__ = ("_asked", "buffers", "made_at", "wrapper")
 
-    def __init__(self, wrapper: Any) -> None:
+    def __init__(self, wrapper: Any, made_at: str = "") -> None:
+        self.made_at = made_at
         self.wrapper = weakref.ref(wrapper)
         self.buffers = _broadcast_elements(wrapper)
         self._asked = [parameter.requires_grad for parameter in wrapper._module_parameters]
@@ -153,6 +174,7 @@ def _of_models(models: list[WrappedModel], held: list[Any]) -> dict[str, Any]:
         forwards = None if forwards is None or counted is None else forwards + counted
     return {
         "models": len(alive),
+        "made_at": alive[0][0].made_at or None,
         "forwards": forwards,
         "buffers": sum(model.buffers for model, _ in alive),
         "foreign": sum(id(parameter) not in owned for parameter in held),
