@@ -74,7 +74,9 @@ print(json.dumps({
     "attempt": attempt(), "rank": rank, "seed": os.environ.get("PYTHONHASHSEED"), "hash": hash("a"),
     "forked": b"fork_server" in open("/proc/self/cmdline", "rb").read(),
 }), flush=True)
-loader = torch.utils.data.DataLoader(Numbers(), num_workers=plan.get("workers", 0))
+workers = plan.get("workers", 0)
+# Other workers than forks cannot be resumed, and from Python 3.14 on they are no forks.
+loader = torch.utils.data.DataLoader(Numbers(), num_workers=workers, multiprocessing_context="fork" if workers else None)
 for batch in loader:
     one(batch)
 print(json.dumps({"rank": rank, "done": total}), flush=True)

@@ -108,6 +108,16 @@ def test_a_pattern_that_finds_agents_does_not_find_the_guardian():
     assert os.path.samefile(guardian_argv()[0], sys.executable)
 
 
+def test_neither_does_it_where_the_environment_is_called_as_agents_are(tmp_path, monkeypatch):
+    python = tmp_path / "envs" / "paceline" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert not [word for word in guardian_argv() if "paceline" in word]
+    said = subprocess.run([*guardian_argv()[:3], "-c", "import json; print(json.dumps(1))"], env={}, capture_output=True)
+    assert said.stdout == b"1\n", said.stderr
+
+
 def test_the_guardian_ends_what_it_was_told_of_and_removes_the_scratch(tmp_path, sleeper):
     scratch = tmp_path / "scratch"
     scratch.mkdir()

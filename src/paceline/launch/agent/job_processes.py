@@ -22,8 +22,10 @@ _KILLED_POLL_SECONDS = 0.005
 
 def guardian_argv() -> list[str]:
     """The argv that runs the guardian from its text: a pattern that matches this agent does not match the guardian."""
+    python = os.path.realpath(sys.executable)
     return [
-        os.path.realpath(sys.executable),
+        # An environment may be called as agents are.
+        f"/proc/{os.getpid()}/exe" if "paceline" in python else python,
         *("-I", "-S", "-c", Path(guardian.__file__).read_text(encoding="utf-8"), guardian.NAME),
     ]
 
