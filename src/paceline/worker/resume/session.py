@@ -50,7 +50,7 @@ _TOPIC = "resume"
 # What ends a job whose state cannot be put back; the agent knows the reason by StateCell.KEEPING.
 EXIT_CODE = 205
 # The frames and the bytecode of another Python may be other ones.
-_TRIED_PYTHONS = ((3, 11), (3, 12), (3, 13))
+_TRIED_PYTHONS = ((3, 11), (3, 12), (3, 13), (3, 14))
 # Of an older torch nobody knows what the functions do that are replaced here.
 _OLDEST_TORCH = (2, 4)
 _NOT_YET = object()
