@@ -686,7 +686,7 @@ def _in_the_beginning(plan: Plan, job: Job, rng: random.Random) -> bool:
 
 
 def _after_a_kill(carry_out: Callable[[Plan, Job, random.Random], bool]) -> Callable[[Plan, Job, random.Random], bool]:
-    """A rank is killed, and a rank of the next attempt in this phase."""
+    """A rank is killed, and a rank of the next attempt in this phase, if that has not made its step already."""
 
     def both(plan: Plan, job: Job, rng: random.Random) -> bool:
         if not _kill_now(Plan("time"), job, rng) or job.killed is None:
@@ -700,7 +700,8 @@ def _after_a_kill(carry_out: Callable[[Plan, Job, random.Random], bool]) -> Call
 
 def _put_back(plan: Plan, job: Job, rng: random.Random) -> bool:
     """A rank that has its state back and has made no step since."""
-    assert job.killed is not None
+    if job.killed is None:
+        return False
     _, killed_ns = job.killed
 
     def sees() -> bool:
@@ -714,7 +715,8 @@ def _put_back(plan: Plan, job: Job, rng: random.Random) -> bool:
 
 def _in_restore(plan: Plan, job: Job, rng: random.Random) -> bool:
     """A rank that is putting its state back: stopped again and again from its first instruction on, until it does."""
-    assert job.killed is not None
+    if job.killed is None:
+        return False
     pids, killed_ns = job.killed
     while not job.over and job.killed is not None:
         ranks = {rank: header for rank, header in job.look().items() if header.pid != pids.get(rank)}

@@ -14,7 +14,7 @@ from paceline.worker.resume.session import ResumeSession
 
 @pytest.mark.parametrize(
     "version, of_torch, keeps",
-    [(sys.version_info[:2], "2.4.1+cpu", True), ((3, 14), "2.4.1", False), (sys.version_info[:2], "2.3.1", False)],
+    [(sys.version_info[:2], "2.4.1+cpu", True), ((3, 15), "2.4.1", False), (sys.version_info[:2], "2.3.1", False)],
 )
 def test_a_python_or_torch_that_was_never_tried_is_refused_and_the_script_goes_on(version, of_torch, keeps):
     script = f"""
