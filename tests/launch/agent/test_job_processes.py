@@ -114,7 +114,9 @@ def test_neither_does_it_where_the_environment_is_called_as_agents_are(tmp_path,
     python.touch()
     monkeypatch.setattr(sys, "executable", str(python))
     assert not [word for word in guardian_argv() if "paceline" in word]
-    said = subprocess.run([*guardian_argv()[:3], "-c", "import json; print(json.dumps(1))"], env={}, capture_output=True)
+    said = subprocess.run(
+        [*guardian_argv()[:3], "-c", "import json; print(json.dumps(1))"], env={}, capture_output=True
+    )
     assert said.stdout == b"1\n", said.stderr
 
 
