@@ -282,19 +282,25 @@ def reference(
             "localhost:0",
         ]
     argv += ["--nproc-per-node", str(ranks)]
+    err = ""
     for attempt in range(_REFERENCE_TRIES):
         out = kept.with_suffix(f".{os.getpid()}.{attempt}")
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir()
-        done = subprocess.run(
+        done = subprocess.Popen(
             [*argv, str(SCRIPTS / f"{case.script}.py"), "--out", str(out), *case.argv, *seeds],
             cwd=out,
             env=dict(environment),
-            capture_output=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=patient(_MOST_SECONDS),
-            check=False,
         )
+        try:
+            _, err = done.communicate(timeout=patient(_MOST_SECONDS))
+        except subprocess.TimeoutExpired:
+            # On Python 3.14 a thread of gloo's may keep the process from its end (pytorch/pytorch#190489): torchrun waits for it.
+            done.terminate()
+            _, err = done.communicate()
         lines = lines_of(out)
         shutil.rmtree(out)
         if done.returncode == 0 and sorted(lines) == list(range(ranks)):
@@ -302,7 +308,7 @@ def reference(
             partial.write_text(json.dumps(lines))
             partial.replace(kept)
             return lines
-    raise RuntimeError(f"{case.name} undisturbed ended with {done.returncode}\n{done.stderr[-3000:]}")
+    raise RuntimeError(f"{case.name} undisturbed ended with {done.returncode}\n{err[-3000:]}")
 
 
 def _seeds(made: Lines) -> list[str]:
