@@ -15,7 +15,7 @@ GIVEN = Prices(on_demand=2.0, source="--usd-per-hour")
         (BOTH, Payment.ON_DEMAND, 3.0, "EC2's on demand"),
         (BOTH, Payment.SAGEMAKER, 3.7, "SageMaker's, from an old list"),
         (BOTH, Payment.SPOT, 1.1, "EC2's on spot in eu-west-1a"),
-        (EC2, Payment.SAGEMAKER, 3.0, "EC2's on demand: SageMaker's, which is higher, is not known here"),
+        (EC2, Payment.SAGEMAKER, None, ""),
         (EC2, Payment.SPOT, None, ""),
         (Prices(), Payment.SAGEMAKER, None, ""),
         (GIVEN, Payment.ON_DEMAND, 2.0, "those given"),
