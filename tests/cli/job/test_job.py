@@ -213,6 +213,8 @@ def test_an_unreadable_script_is_refused(project):
         "--nnodes 1:2:3 train.py",
         "--nproc-per-node zero train.py",
         "--nproc-per-node 0 train.py",
+        "--nproc-per-node 4097 train.py",
+        f"--nproc-per-node {'9' * 5000} train.py",
         "-r 4 train.py",
         "-t 0:1,11:2 train.py",
         "--local-ranks-filter 0,a train.py",

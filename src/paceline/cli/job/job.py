@@ -16,6 +16,7 @@ from paceline.contract.hyperparameters import parse_hyperparameter, read_hyperpa
 from paceline.errors import UsageError
 from paceline.facts import Console, Contract, Job, Program, ProgramKind
 from paceline.job_file import JobFile, read_job_file
+from paceline.launch.job.messages import MOST_RANKS_PER_HOST
 from paceline.planner import strategies
 from paceline.probes.environment import without_secrets
 from paceline.probes.ports import is_local_address
@@ -408,7 +409,11 @@ def _disagree(what: str, saw: str, next_step: str) -> UsageError:
 
 
 def _ranks(text: str) -> str:
-    if text not in ("gpu", "cpu", "auto", "xpu") and not (text.isdecimal() and int(text) > 0):
+    is_number = text.isdecimal() and text.strip("0") != ""
+    # A text of thousands of digits is no int.
+    if is_number and (len(text) > 9 or int(text) > MOST_RANKS_PER_HOST):
+        raise values.bad_value("--nproc-per-node", text, f"a number of ranks up to {MOST_RANKS_PER_HOST}", "cpu")
+    if not is_number and text not in ("gpu", "cpu", "auto", "xpu"):
         raise values.bad_value("--nproc-per-node", text, "a number of ranks, gpu, cpu or auto", "2")
     return text
 
