@@ -88,7 +88,21 @@ def test_late_ranks_in_new_group_for_which_the_others_wait_elsewhere_make_a_grou
     assert (finding.confidence, finding.ranks) == (Confidence.LIKELY, (1, 2))
     assert finding.saw == (
         "ranks 1-2 in new_group at /home/me/train.py:9 in <module>",
-        "rank 0 in all_reduce of group 0",
+        "rank 0 in all_reduce of group 0 at /home/me/train.py:30 in <module>",
+    )
+
+
+def test_of_ranks_that_wait_each_line_is_said_once_and_none_of_a_rank_that_was_not_looked_at(
+    found, case, look, standstill, stuck
+):
+    making = stuck(9, 9, 9, 9, 9).looks
+    still = standstill(late=(4,), waiting=(0, 1, 2, 3), group="0", operation="barrier")
+    at = {0: "/home/me/train.py:30 <module>", 1: "/home/me/train.py:31 <module>", 3: "/home/me/train.py:30 <module>"}
+    (finding,) = found("M20", case(still=still, looks=[*(look(rank, line) for rank, line in at.items()), making[4]]))
+    assert finding.saw[1:] == (
+        "ranks 0,3 in barrier of group 0 at /home/me/train.py:30 in <module>",
+        "rank 1 in barrier of group 0 at /home/me/train.py:31 in <module>",
+        "rank 2 in barrier of group 0",
     )
 
 
@@ -96,7 +110,7 @@ def test_a_group_that_is_not_known_is_not_named(found, case, look, standstill, s
     still = standstill(late=(1,), waiting=(0,), group=None, operation=None)
     looks = [look(0, "/home/me/train.py:30 <module>"), stuck(9, 9).looks[1]]
     (finding,) = found("M20", case(still=still, looks=looks))
-    assert finding.saw[-1] == "rank 0 in a collective"
+    assert finding.saw[-1] == "rank 0 in a collective at /home/me/train.py:30 in <module>"
 
 
 @pytest.mark.parametrize("seen", [(0, 1), (1, 2), (0, 2), (0,), ()])

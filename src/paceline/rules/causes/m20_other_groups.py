@@ -100,18 +100,19 @@ def _finding(
 def _alone_in_new_group(case: Case, still: Stall) -> Iterator[CauseFinding]:
     """The late ranks wait in new_group for the others, which wait for them in a collective."""
     looks = {rank: case.looks[rank] for rank in still.late if rank in case.looks}
-    others = [case.looks[rank] for rank in still.waiting if rank in case.looks]
+    others = {rank: case.looks[rank] for rank in still.waiting if rank in case.looks}
     if len(looks) < len(still.late) or not all(map(_is_making_a_group, looks.values())):
         return
-    if not others or any(map(_is_making_a_group, others)):
+    if not others or any(map(_is_making_a_group, others.values())):
         return
     by_line = _ranks_by({rank: _line(look) for rank, look in looks.items()})
-    of_group = "" if still.group is None else f" of group {still.group}"
+    by_wait = _ranks_by({rank: f" at {_line(others[rank])}" if rank in others else "" for rank in still.waiting})
+    what = (still.operation or "a collective") + ("" if still.group is None else f" of group {still.group}")
     yield _finding(
         still,
         Confidence.LIKELY,
         *(f"{named_ranks(ranks)} in new_group at {line}" for line, ranks in by_line.items()),
-        f"{named_ranks(still.waiting)} in {still.operation or 'a collective'}{of_group}",
+        *(f"{named_ranks(ranks)} in {what}{at}" for at, ranks in by_wait.items()),
         ranks=still.late,
         no_late_rank="it waits for a group that the others do not make now",
     )
