@@ -158,7 +158,7 @@ def test_inside_an_allocation_its_nodes_are_looked_at_and_nothing_is_asked_of_th
 def test_a_python_that_one_node_does_not_have_is_named_with_that_node(cluster):
     answer = check(cluster, "--option", "python=/nonexistent/python")
     assert found(answer) == {("E39", f"no program could be started on the node {name}") for name in cluster.node_names}
-    assert all("/nonexistent/python" in one["saw"] for one in answer["findings"])
+    assert all("/nonexistent/python" in one["saw"] for one in answer["findings"]), answer["findings"]
     assert not answer["silent"] and len(answer["not_judged"]) == 10
 
 

@@ -177,10 +177,12 @@ def _not_granted(job: Submission, said: str, code: int | None, wait_seconds: flo
 
 
 def _not_started(node: str, lost: ConnectionLost) -> PacelineError:
-    own = [line.strip() for line in str(lost).splitlines() if line.strip()]
+    lines = [line.strip() for line in str(lost).splitlines() if line.strip()]
+    # What the node said; srun may add any number of lines on how it ends the step.
+    of_the_node = [line for line in lines if not line.startswith("srun: ")] or lines
     return UsageError(
         "E39",
         f"no program could be started on the node {node}",
-        saw="; ".join(own[-3:]) or f"srun ended with {lost.code} and said nothing",
+        saw="; ".join(of_the_node[-3:]) or f"srun ended with {lost.code} and said nothing",
         next=f"srun {shlex.join(('--nodelist', node, '--nodes', '1'))} python3 --version",
     )
