@@ -342,12 +342,9 @@ def _smaller(question: PlanQuestion, base: Row) -> Iterator[tuple[Workload, str,
         )
     if workload.precision in (Precision.FP32, Precision.TF32):
         yield with_precision(workload, Precision.BF16), "compute in bf16", _BF16
-    if base.machines.devices > 1 and workload.strategy is Strategy.DDP and not workload.gradient_as_bucket_view:
-        views = replace(workload, gradient_as_bucket_view=True)
-        yield (
-            views,
-            "keep the gradients in DDP's buckets alone",
-            "DistributedDataParallel(gradient_as_bucket_view=True)",
-        )
     if base.machines.devices > 1 and workload.strategy is not Strategy.FSDP:
+        if not workload.gradient_as_bucket_view:
+            views = replace(workload, gradient_as_bucket_view=True)
+            how = "DistributedDataParallel(gradient_as_bucket_view=True)"
+            yield views, "keep the gradients in DDP's buckets alone", how
         yield sharded(workload), "shard the state over the devices", "torch.distributed.fsdp.fully_shard(model)"

@@ -36,7 +36,7 @@ class Prices:
     """Where the price in use is from."""
 
     def paid(self, payment: Payment) -> float | None:
-        """The price that is paid; None: it is not known. A price that was given is paid however the machines are."""
+        """The price that is paid; None: it is not known. A price that was given counts for SageMaker too."""
         if payment is Payment.SAGEMAKER and self.source != GIVEN:
             return self.sagemaker
         return self.spot if payment is Payment.SPOT else self.on_demand

@@ -95,6 +95,11 @@ class BeforeRun:
     plan: "Row | None" = None
     """The planner's row for these machines."""
 
+    @property
+    def rank_count(self) -> int:
+        """Ranks of all hosts; two for each host that decides their number itself."""
+        return self.hosts * (self.ranks_per_host or 2)
+
 
 def all_checks() -> tuple[Rule, ...]:
     """Every check that a job passes before it is submitted, in order of code."""

@@ -13,7 +13,7 @@ from math import prod
 
 from paceline.diagnosis.case import Call, Case, Divergence, Level, name_of_recorder
 from paceline.diagnosis.desync.calls import crossing_end, differences, place
-from paceline.diagnosis.stacks import first_users_frame, frames_of, site_of
+from paceline.diagnosis.stacks import site_of, users_frame
 from paceline.findings import CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
 
@@ -154,7 +154,7 @@ def whereabouts(case: Case, found: Disagreement) -> tuple[str, ...]:
         for ranks, calls in sides
         if calls[0].site is None
         and (look := case.looks.get(ranks[0])) is not None
-        and (users := first_users_frame(frames_of(look))) is not None
+        and (users := users_frame(look)) is not None
     )
 
 

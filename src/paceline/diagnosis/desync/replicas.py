@@ -27,6 +27,14 @@ def common_steps(case: Case) -> tuple[int, ...]:
     return tuple(sorted(step for step, count in counts.items() if count == size))
 
 
+def first_and_last(case: Case) -> tuple[dict[int, Replica], dict[int, Replica]] | None:
+    """Rank -> its mark at the first and at the last step at which every rank has one; None before a step that says enough."""
+    steps = common_steps(case)
+    if not steps or steps[-1] < SURE_STEP:
+        return None
+    return marks_at(case, steps[0]), marks_at(case, steps[-1])
+
+
 def different_settings(one: Replica, other: Replica) -> tuple[str, ...]:
     """Differences between the optimizers of two ranks, as text: "lr 0.001 against 0.01"."""
     return tuple(

@@ -32,12 +32,15 @@ def find(case: Case) -> Iterator[CauseFinding]:
     for exit in early_ends(case):
         if (found := _finding(case, exit.rank, "ended with 0")) is not None:
             yield found
-    for rank in _alone_behind_their_loops(case):
+    done = dict.fromkeys(_alone_behind_their_loops(case))
+    for rank in done:
         if (found := _finding(case, rank, "is done with its loop")) is not None:
             yield found
     still = case.standstill
     for rank in still.late if still is not None else ():
-        if rank in case.ranks and case.pulses.get(rank) and not any(exit.rank == rank for exit in case.exits):
+        if rank in done or any(exit.rank == rank for exit in case.exits):
+            continue
+        if rank in case.ranks and case.pulses.get(rank):
             if (found := _finding(case, rank, _LATE)) is not None:
                 yield found
 

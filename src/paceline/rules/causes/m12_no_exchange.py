@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level, Replica
-from paceline.diagnosis.desync.replicas import SURE_STEP, common_steps, made_at, marks_at
+from paceline.diagnosis.desync.replicas import first_and_last, made_at
 from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 TITLE = "the ranks exchange no gradients"
@@ -30,11 +30,12 @@ Source: torch.nn.parallel.DistributedDataParallel.
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    steps = common_steps(case)
-    if not steps or steps[-1] < SURE_STEP:
+    marks = first_and_last(case)
+    if marks is None:
         return
-    first, last = marks_at(case, steps[0]), marks_at(case, steps[-1])
+    first, last = marks
     everybody = tuple(last.values())
+    begins, ends = (next(iter(each.values())).step for each in marks)
     if any(mark.libraries or not mark.with_gradient for mark in everybody):
         return
     # DDP logs no forward pass inside `no_sync`, where a script may exchange the gradients itself.
@@ -44,7 +45,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             *made_at("the DDP model", everybody[0].made_at),
         )
         yield _finding(
-            case, steps[-1], why, "call the DDP model itself, not model.module and not the model that was wrapped"
+            case, ends, why, "call the DDP model itself, not model.module and not the model that was wrapped"
         )
     elif not any(mark.models for mark in everybody) and _is_alone(first, last):
         where = (
@@ -52,9 +53,9 @@ def find(case: Case) -> Iterator[CauseFinding]:
             if not any(mark.groups for mark in everybody)
             else "its process group was not used"
         )
-        why = (f"no rank has issued a collective since step {steps[0]}: {where}",)
+        why = (f"no rank has issued a collective since step {begins}: {where}",)
         wrap = "wrap the model: DistributedDataParallel(model), after init_process_group, and shard the data by a DistributedSampler"
-        yield _finding(case, steps[-1], why, wrap, Confidence.LIKELY)
+        yield _finding(case, ends, why, wrap, Confidence.LIKELY)
 
 
 def _is_alone(first: dict[int, Replica], last: dict[int, Replica]) -> bool:

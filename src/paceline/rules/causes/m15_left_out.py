@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level, Replica
-from paceline.diagnosis.desync.replicas import SURE_STEP, common_steps, made_at, marks_at
+from paceline.diagnosis.desync.replicas import SURE_STEP, first_and_last, made_at
 from paceline.findings import Cause, CauseFinding, Confidence, Ground
 from paceline.recording.rank_sets import named_ranks
 
@@ -34,10 +34,10 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 def _beside_the_model(case: Case) -> Iterator[CauseFinding]:
     """Parameters of the optimizer that are in no DDP model, beside some that are, with gradients that nobody exchanges."""
-    steps = common_steps(case)
-    if not steps or steps[-1] < SURE_STEP:
+    marks = first_and_last(case)
+    if marks is None:
         return
-    first, last = marks_at(case, steps[0]), marks_at(case, steps[-1])
+    first, last = marks
     if not all(_leaves_some_out(mark, first[rank]) for rank, mark in last.items()):
         return
     mark = last[min(last)]

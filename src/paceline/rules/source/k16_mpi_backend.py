@@ -23,7 +23,7 @@ Source: docs/smdistributed.md, MPI; torch.distributed, "Backends".
 
 def find(before: BeforeRun) -> Iterator[Finding]:
     """A finding for each call that names the backend."""
-    if before.hosts * (before.ranks_per_host or 2) == 1:
+    if before.rank_count == 1:
         return
     script = script_of(before)
     for call in script.calls("torch.distributed.init_process_group"):

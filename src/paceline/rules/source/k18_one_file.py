@@ -26,7 +26,7 @@ _DIRECTORIES = ("SM_MODEL_DIR", "SM_OUTPUT_DIR", "SM_OUTPUT_DATA_DIR")
 
 def find(before: BeforeRun) -> Iterator[Finding]:
     """Each torch.save that all ranks visibly reach with the same path."""
-    ranks = before.hosts * (before.ranks_per_host or 2)
+    ranks = before.rank_count
     if ranks == 1:
         return
     script = script_of(before)

@@ -27,7 +27,7 @@ _TOGETHER = ("all_reduce", "broadcast", "all_gather", "broadcast_object_list", "
 
 def find(before: BeforeRun) -> Iterator[Finding]:
     """Each exit with code 0 under a condition in a training loop."""
-    if before.hosts * (before.ranks_per_host or 2) == 1:
+    if before.rank_count == 1:
         return
     script = script_of(before)
     if not is_distributed(script):

@@ -35,7 +35,7 @@ _CALL_IT = (
 
 def find(before: BeforeRun) -> Iterator[Finding]:
     """The first such sampler, if the script has epochs."""
-    if before.hosts * (before.ranks_per_host or 2) == 1:
+    if before.rank_count == 1:
         return
     script = script_of(before)
     if not _has_epochs(script):

@@ -33,7 +33,7 @@ _MAKING = (
 
 def find(before: BeforeRun) -> Iterator[Finding]:
     """The first such group."""
-    if before.hosts * (before.ranks_per_host or 2) == 1 or _is_older(_torch_version(before)):
+    if before.rank_count == 1 or _is_older(_torch_version(before)):
         return
     script = script_of(before)
     later = [call for call in script.calls(*_MAKING) if not _depends_on_rank(script, call)]

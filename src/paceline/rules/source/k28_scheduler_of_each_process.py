@@ -32,7 +32,7 @@ _ONE_STEP_EACH = ("split_batches", "step_scheduler_with_optimizer", "dataloader_
 
 def find(before: BeforeRun) -> Iterator[Finding]:
     """Each such scheduler of a job of several ranks."""
-    ranks = before.hosts * (before.ranks_per_host or 2)
+    ranks = before.rank_count
     if ranks == 1:
         return
     script = script_of(before)

@@ -30,7 +30,7 @@ _RANK = re.compile(r"(?i)rank|process_index|process_id")
 
 def find(before: BeforeRun) -> Iterator[Finding]:
     """Each function that seeds the workers of a loader without the rank."""
-    if before.hosts * (before.ranks_per_host or 2) == 1:
+    if before.rank_count == 1:
         return
     script = script_of(before)
     texts = (before.script or "", *(file.text for file in before.imported))
