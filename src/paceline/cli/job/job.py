@@ -409,11 +409,11 @@ def _disagree(what: str, saw: str, next_step: str) -> UsageError:
 
 
 def _ranks(text: str) -> str:
-    is_number = text.isdecimal() and text.strip("0") != ""
-    # A text of thousands of digits is no int.
-    if is_number and (len(text) > 9 or int(text) > MOST_RANKS_PER_HOST):
+    # A text of thousands of digits is no int, and nine say that it is too many.
+    count = int(text.lstrip("0")[:9] or 0) if text.isdecimal() else 0
+    if count > MOST_RANKS_PER_HOST:
         raise values.bad_value("--nproc-per-node", text, f"a number of ranks up to {MOST_RANKS_PER_HOST}", "cpu")
-    if not is_number and text not in ("gpu", "cpu", "auto", "xpu"):
+    if not count and text not in ("gpu", "cpu", "auto", "xpu"):
         raise values.bad_value("--nproc-per-node", text, "a number of ranks, gpu, cpu or auto", "2")
     return text
 

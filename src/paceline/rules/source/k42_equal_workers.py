@@ -21,9 +21,9 @@ Source: torch, "Reproducibility" and "Randomness in multi-process data loading";
 """
 
 _LOADERS = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
-_OF_TORCH = ("torch.manual_seed", "torch.random.manual_seed")
-_SEEDS = (*_OF_TORCH, "random.seed", "numpy.random.seed")
-_BASE = ("torch.initial_seed", "torch.random.initial_seed")
+_SEEDS_TORCH = ("torch.manual_seed", "torch.random.manual_seed")
+_SEEDS = (*_SEEDS_TORCH, "random.seed", "numpy.random.seed")
+_TORCHS_SEED = ("torch.initial_seed", "torch.random.initial_seed")
 _WORKER_INIT_PLACE = 9
 _RANK = re.compile(r"(?i)rank|process_index|process_id")
 
@@ -70,7 +70,7 @@ def _equal_seeding(script: Script, function: ast.FunctionDef | None) -> ast.Call
     calls = [part for part in parts if isinstance(part, ast.Call)]
     if not calls:
         return seeding if all(_is_constant(script, name) for name in names) else None
-    by_torch = all(not script.dotted(call.func).isdisjoint(_BASE) for call in calls)
+    by_torch = all(not script.dotted(call.func).isdisjoint(_TORCHS_SEED) for call in calls)
     return seeding if by_torch and _torch_is_seeded_alike(script, inside) else None
 
 
@@ -87,7 +87,7 @@ def _parts(seed: ast.expr, function: ast.FunctionDef) -> list[ast.AST]:
 
 
 def _torch_is_seeded_alike(script: Script, inside: set[ast.AST]) -> bool:
-    seeds = [call for call in script.calls(*_OF_TORCH) if call not in inside]
+    seeds = [call for call in script.calls(*_SEEDS_TORCH) if call not in inside]
     return bool(seeds) and all(call.args and _is_constant(script, call.args[0]) for call in seeds)
 
 
