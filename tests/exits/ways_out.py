@@ -63,9 +63,13 @@ WAYS_OUT = (
 
 @dataclass
 class Asker:
-    """Asks every rank of a run whatever can be asked, from its first ring to its death. `answers`: when, what, and what came."""
+    """Asks every rank of a run whatever can be asked, from its first ring to its death. `answers`: when, what, and what came.
+
+    After each question the file `asked-PID` of `directory` has the question's begin as its time: a stage of a rank waits for it.
+    """
 
     mark: str
+    directory: Path
     answers: list[tuple[int, str, str]] = field(default_factory=list)
     looks: int = 0
     _over: threading.Event = field(default_factory=threading.Event)
@@ -101,6 +105,7 @@ class Asker:
                     yield path
 
     def _ask(self, questions: Questions, path: Path) -> None:
+        asked = self.directory / f"asked-{path.stem}"
         for handler in itertools.cycle(("dump_traceback", "ping", "dump_traceback", "fr_trace_json")):
             if self._over.wait(_ASKED_EVERY_SECONDS) or not _lives(path):
                 return
@@ -110,6 +115,8 @@ class Asker:
             except GateClosed:
                 came = "refused"
             self.answers.append((at_ns, handler, came))
+            asked.touch()
+            os.utime(asked, ns=(at_ns, at_ns))
 
     def _look(self, path: Path) -> None:
         # As the agent does: everything at once, what is read from outside as well.
@@ -154,7 +161,7 @@ def leave(way: WayOut, directory: Path, environment: Mapping[str, str], *, pytho
         text=True,
         start_new_session=True,
     )
-    asker = Asker(mark)
+    asker = Asker(mark, directory)
     thread = threading.Thread(target=asker.run)
     thread.start()
     began = time.monotonic()
