@@ -12,7 +12,7 @@ from threading import main_thread
 from typing import Any, NoReturn
 
 from .module_namespace import namespace_of
-from .signal_handlers import signal_around
+from .signal_handlers import let_through, signal_around
 
 # The usual last line of a program. It does not tell why the program ends.
 _LAST_LINE = re.compile(r"exit\(\s*[\w.]+\(")
@@ -49,10 +49,14 @@ def watch(step_count: Callable[[], int]) -> None:
 
     @functools.wraps(leave)
     def exit(status: Any = None, /) -> NoReturn:
-        # In any other thread, sys.exit ends that thread only.
-        if get_ident() == main_thread().ident:
-            note(_code_of(status), step_count())
-            _look_at_caller(sys._getframe(1), f"sys.exit({'' if status is None else _code_of(status)})")
+        try:
+            # In any other thread, sys.exit ends that thread only.
+            if get_ident() == main_thread().ident:
+                note(_code_of(status), step_count())
+                _note_call(sys._getframe(1), f"sys.exit({'' if status is None else _code_of(status)})")
+                _look_at_line(sys._getframe(1))
+        except Exception as error:
+            let_through(error)
         leave(status)
 
     sys.exit = exit
@@ -71,7 +75,7 @@ def watch_the_hard_way(tell: Callable[[], None]) -> None:
     def _exit(status: int) -> NoReturn:
         try:
             if get_ident() == main_thread().ident:
-                _look_at_caller(sys._getframe(1), f"os._exit({status})")
+                _note_call(sys._getframe(1), f"os._exit({status})")
                 tell()
         finally:
             leave(status)
@@ -90,15 +94,19 @@ def read_script() -> None:
         may_go_unseen = True
 
 
-def _look_at_caller(frame: Any, call: str) -> None:
-    global cut_short, left_at
-    file, number, function = frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
-    line = linecache.getline(file, number)
+def _look_at_line(frame: Any) -> None:
+    global cut_short
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
     cut_short = bool(line) and not _LAST_LINE.search(line)
-    signal = signal_around(frame)
+
+
+def _note_call(frame: Any, call: str) -> None:
+    global left_at
+    code, signal = frame.f_code, signal_around(frame)
     # The end of a path says more than its beginning.
-    place = f"{file[-_MOST_PATH:]}:{number}" + (f" in {function}" if function != "<module>" else "")
-    left_at = f"{place}, {f'the handler of {signal}, ' if signal else ''}by {call}"
+    place = f"{code.co_filename[-_MOST_PATH:]}:{frame.f_lineno}"
+    function = "" if code.co_name == "<module>" else f" in {code.co_name}"
+    left_at = f"{place}{function}, {f'the handler of {signal}, ' if signal else ''}by {call}"
 
 
 def _code_of(status: object) -> int:

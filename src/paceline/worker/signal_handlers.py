@@ -2,6 +2,8 @@
 
 import os
 import signal
+from inspect import CO_VARARGS
+from itertools import pairwise
 from types import FrameType
 from typing import Any
 
@@ -12,12 +14,12 @@ _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 def is_of_a_handler(error: BaseException) -> bool:
     """Whether one of Python's signal handlers raised the error, whatever code it interrupted.
 
-    A handler may have been replaced meanwhile, by itself. It is known by its second argument too: the frame that it interrupted.
+    A handler may have been replaced meanwhile, by itself. It is known by its arguments too: the signal and the frame that it interrupted.
     """
     handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
     trace, interrupted = error.__traceback__, None
     while trace is not None:
-        if trace.tb_frame.f_code in handlers or _was_given(trace.tb_frame, interrupted):
+        if trace.tb_frame.f_code in handlers or _signal_given(trace.tb_frame, interrupted) is not None:
             return True
         interrupted = trace.tb_frame
         trace = trace.tb_next
@@ -32,31 +34,36 @@ def let_through(error: BaseException) -> None:
 
 def signal_around(frame: FrameType | None) -> str:
     """The name of the signal in whose handler this frame runs; "" if it runs in none."""
-    handlers = {_code(signal.getsignal(number)): number for number in signal.valid_signals()}
-    handlers.pop(None, None)
     for _ in range(_MOST_FRAMES):
-        if frame is None or frame.f_back is None:
+        if frame is None:
             break
-        number = handlers.get(frame.f_code)
-        if number is None and _was_given(frame, frame.f_back):
-            number = next((one for one in frame.f_locals.values() if one in signal.valid_signals()), None)
-        if number is not None:
-            return signal.Signals(number).name
+        if (number := _signal_given(frame, frame.f_back)) is not None:
+            return next((one.name for one in signal.Signals if one == number), f"signal {number}")
         frame = frame.f_back
     return ""
 
 
-def _was_given(frame: FrameType, interrupted: FrameType | None) -> bool:
-    if interrupted is None or frame.f_code.co_filename.startswith(_OURS):
-        return False
-    given = list(frame.f_locals.values())
-    given += [one for value in given if type(value) is tuple for one in value]
-    return any(value is interrupted for value in given)
+def _signal_given(frame: FrameType, interrupted: FrameType | None) -> int | None:
+    """The signal, if this frame was called as handlers are: with its number and the frame that it interrupted."""
+    code = frame.f_code
+    if interrupted is None or code.co_filename.startswith(_OURS):
+        return None
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & CO_VARARGS)]
+    values = [frame.f_locals.get(name) for name in names]
+    given = [one for value in values for one in (value if type(value) is tuple else (value,))]
+    for number, held in pairwise(given):
+        if held is interrupted and isinstance(number, int) and number in signal.valid_signals():
+            return number
+    return None
 
 
 def _code(handler: Any) -> object:
-    for function in (handler, getattr(handler, "func", None), handler.__call__ if callable(handler) else None):
-        code = getattr(function, "__code__", None)
-        if code is not None:
-            return code
+    try:
+        for function in (handler, getattr(handler, "func", None), handler.__call__ if callable(handler) else None):
+            code = getattr(function, "__code__", None)
+            if code is not None:
+                return code
+    except Exception:
+        # The user's object says so when it is asked for what it does not have.
+        return None
     return None
