@@ -7,6 +7,7 @@ import functools
 import os
 import sys
 import time
+from _thread import get_ident
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -46,7 +47,8 @@ class CheckpointObserver(RankInstrument):
         # A forked child has what its parent loaded.
         self._loaded, self._file = int(Loaded.NOTHING), ""
         self._counts = {Cell.OPTIMIZER_LOADED: 0, Cell.PARAMETERS_ASKED: 0, Cell.PARAMETERS_LOADED: 0}
-        self._is_loading = False
+        # The threads that are in one of these functions.
+        self._loading: set[int] = set()
 
     def ring_opened(self) -> None:
         # What a child of multiprocessing was given may be a checkpoint that its parent loaded.
@@ -86,14 +88,15 @@ class CheckpointObserver(RankInstrument):
 
         @functools.wraps(load)
         def noted(*args: Any, **kwargs: Any) -> Any:
-            if self.rank.step_count or self._is_loading:
+            thread = get_ident()
+            if self.rank.step_count or thread in self._loading:
                 return load(*args, **kwargs)
             # One such function may call another, which then does not know the file.
-            self._is_loading = True
+            self._loading.add(thread)
             try:
                 result = load(*args, **kwargs)
             finally:
-                self._is_loading = False
+                self._loading.discard(thread)
             try:
                 note((*args, *kwargs.values()), result)
                 self._publish()
@@ -121,7 +124,7 @@ class CheckpointObserver(RankInstrument):
 
     def _newest(self, paths: Sequence[Any]) -> None:
         """These files were read; an empty list: the arguments do not say which."""
-        times = {os.fspath(path): max(os.stat(file).st_mtime_ns for file in _files_of(path)) for path in paths}
+        times = {os.fspath(path): max(map(_written_ns, _files_of(path))) for path in paths}
         newest = max(times, key=lambda path: times[path], default="")
         self._took(times.get(newest) or time.time_ns(), str(newest))
 
@@ -139,8 +142,10 @@ class CheckpointObserver(RankInstrument):
     def _module_took(self, arguments: Sequence[Any], result: Any) -> None:
         # A module also takes the state of another module, so this alone says nothing of a file.
         self._took(Loaded.UNKNOWN)
-        module, state = arguments[0], arguments[1]
-        names = [name for name, _ in module.named_parameters()]
+        module, *given = arguments
+        state = next(one for one in given if isinstance(one, Mapping))
+        # A model may define its own `named_parameters`.
+        names = [name for name, _ in sys.modules["torch.nn"].Module.named_parameters(module)]
         missing = set(getattr(result, "missing_keys", ())).intersection(names)
         self._counts[Cell.PARAMETERS_ASKED] += len(names)
         self._counts[Cell.PARAMETERS_LOADED] += len(names) - len(missing)
@@ -169,6 +174,14 @@ def _timed(save: Callable[..., Any], rank: RankRecorder) -> Callable[..., Any]:
             rank.saved(rank.end(start_ns, "checkpoint"))
 
     return left_alone_by_compile(timed)
+
+
+def _written_ns(path: Any) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        # A link to nothing, or a file that was removed meanwhile.
+        return 0
 
 
 def _files_of(path: Any) -> list[Any]:
