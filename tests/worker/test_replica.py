@@ -1,6 +1,7 @@
 """What a rank marks of its optimizer and its DDP models: counts and settings, of real modules of torch in one process."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -109,6 +110,19 @@ def test_the_users_line_that_made_the_model_is_marked_and_none_where_there_is_no
     assert trained(marks, model, optimizer)["made_at"] == f"{__file__}:{line}"
     marks.models = [replica.WrappedModel(model, "")]
     assert "made_at" not in trained(marks, model, optimizer)
+
+
+def test_where_a_sampler_was_made_is_known_in_a_forked_child_too(marks):
+    class Sampler(DistributedSampler):
+        pass
+
+    marks._watch(SimpleNamespace(DistributedSampler=Sampler))
+    # As in a child of a fork, which starts over.
+    marks.begin()
+    data = list(range(8))
+    loader = DataLoader(data, sampler=Sampler(data, num_replicas=1, rank=0))
+    (mark,) = marks._samplers.begins(loader, 0)
+    assert mark["made_at"].startswith(f"{__file__}:")
 
 
 def test_a_model_that_is_gone_is_not_kept_alive(marks):

@@ -43,6 +43,21 @@ def test_a_sampler_says_where_it_was_made_and_is_not_kept_alive(samplers):
     assert "made_at" not in samplers.begins(other, 0)[0]
 
 
+def test_a_sampler_may_be_made_while_a_loader_begins(samplers):
+    """In another thread; here, when the loader is asked for its own."""
+    first, other = loader(), loader()
+
+    class Looked:
+        @property
+        def sampler(self):
+            samplers.made(other.sampler, "data.py:8")
+            return first.sampler
+
+    samplers.made(other.sampler, "data.py:8")
+    samplers.made(first.sampler, "train.py:3")
+    assert samplers.begins(Looked(), 0)[0]["made_at"] == "train.py:3"
+
+
 def test_the_next_one_says_what_the_epoch_was_and_how_many_steps_were_made_in_it(samplers):
     training, evaluation = loader(), loader(shuffle=False)
     samplers.begins(training, 0)

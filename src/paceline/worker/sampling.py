@@ -65,7 +65,8 @@ class Samplers:
         if facts is None or turns is None:
             return marks
         self._last = turns
-        at = next((at for made, at in self._made if at and made() is loader.sampler), None)
+        # A copy: another thread may make a sampler meanwhile.
+        at = next((at for made, at in tuple(self._made) if at and made() is loader.sampler), None)
         mark = _next_turn(turns, facts if at is None else {**facts, "made_at": at})
         if turns.turn > _MOST_TURNS:
             return marks

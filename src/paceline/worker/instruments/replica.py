@@ -43,14 +43,14 @@ class ReplicaMarks(RankInstrument):
 
     def _watch(self, distributed: Any) -> None:
         """Note where each DistributedSampler is made."""
-        sampler_class, samplers, rank = distributed.DistributedSampler, self._samplers, self.rank
+        sampler_class, rank = distributed.DistributedSampler, self.rank
         construct = sampler_class.__init__
 
         @functools.wraps(construct)
         def __init__(sampler: Any, *args: Any, **kwargs: Any) -> None:
             construct(sampler, *args, **kwargs)
             try:
-                samplers.made(sampler, rank.calls.users_line(sys._getframe(1)))
+                self._samplers.made(sampler, rank.calls.users_line(sys._getframe(1)))
             except Exception as error:
                 rank.drop("replica", error)
 
