@@ -53,13 +53,21 @@ def test_what_cannot_be_read_is_refused(argv, code, capsys):
     assert f"error[{code}]" in capsys.readouterr().err
 
 
-def test_a_run_is_told_how_it_goes_on(project, capsys):
+@pytest.mark.parametrize(
+    ("words", "again"),
+    [
+        ("--resume auto train.py --lr 1", "paceline run --resume r-7f3a91 train.py --lr 1"),
+        # A script may have an option of that name.
+        ("train.py --resume", "paceline run --resume auto train.py --resume"),
+    ],
+)
+def test_a_run_is_told_how_it_goes_on(words, again, project, capsys):
     recorded = shutil.copytree(
         Path(__file__).parents[1] / "recording" / "data" / "before" / "asleep", project / "runs" / "r-7f3a91"
     )
     document = json.loads((recorded / "run.json").read_text())
-    command = ["paceline", "run", "--resume", "auto", "train.py", "--lr", "1"]
+    command = ["paceline", "run", *words.split()]
     (recorded / "run.json").write_text(json.dumps({**document, "id": "r-7f3a91", "command": command}))
     assert main(["resume", "--run-dir", "runs", "r-7f3a91"]) == 2
     said = capsys.readouterr().err
-    assert "r-7f3a91 is a run" in said and "paceline run --resume r-7f3a91 train.py --lr 1" in said
+    assert "r-7f3a91 is a run" in said and again in said

@@ -132,7 +132,7 @@ def _refuse_a_run(args: argparse.Namespace) -> None:
     found = find_run(name, Path(args.run_dir) if args.run_dir else None, verb="paceline run --resume")
     command = read_document(RunDirectory(found).run_file).get("command")
     words = tuple(map(str, command)) if isinstance(command, list) else ()
-    is_kept = any(word.partition("=")[0] == "--resume" for word in words)
+    is_kept = any(word.partition("=")[0] == "--resume" for word in split_at_script(RUN.rows, words[2:])[0])
     again = (
         shlex.join([*words[:2], "--resume", "auto", *words[2:]]) if words[:2] == ("paceline", "run") else "paceline ps"
     )

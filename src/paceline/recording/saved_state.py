@@ -166,8 +166,8 @@ def command_to_go_on(command: tuple[str, ...], run_id: str) -> str:
 
     Holds:   of ("paceline", "run", "--resume", "auto", "t.py") it is "paceline run --resume <run_id> t.py"
     """
-    words = _without_value(list(command), "--run-id")
-    for place, word in enumerate(words):
+    words = _without_run_id(list(command), run_id)
+    for place, word in enumerate(words[:-1]):
         if word == "--resume":
             words[place + 1] = run_id
             return shlex.join(words)
@@ -177,11 +177,11 @@ def command_to_go_on(command: tuple[str, ...], run_id: str) -> str:
     return f"paceline run --resume {run_id} ..."
 
 
-def _without_value(words: list[str], option: str) -> list[str]:
-    """The words without the first `option` and its value: a run has an id of its own."""
+def _without_run_id(words: list[str], run_id: str) -> list[str]:
+    """The words without the option that named the run: the next one has an id of its own. A script may have an option of that name."""
     for place, word in enumerate(words):
-        if word == option:
-            return words[:place] + words[place + 2 :]
-        if word.startswith(f"{option}="):
+        if word == f"--run-id={run_id}":
             return words[:place] + words[place + 1 :]
+        if words[place : place + 2] == ["--run-id", run_id]:
+            return words[:place] + words[place + 2 :]
     return words
