@@ -15,6 +15,7 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "start").write_text("#!/bin/sh\n")
     (tmp_path / "start.sh").write_text("#!/bin/sh\n")
     (tmp_path / "py.sh").write_text("#!/usr/bin/env python3\n")
+    (tmp_path / "uv.py").write_text("#!/usr/bin/env -S uv run --script\n")
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg" / "__init__.py").write_text("")
     (tmp_path / "one").mkdir()
@@ -64,6 +65,6 @@ def test_a_module_that_is_or_may_be_there(target):
     require_program(Job(name="j", program=Program(kind=ProgramKind.MODULE, target=target)), {})
 
 
-@pytest.mark.parametrize("target", ["train.py", "start.sh", "py.sh"])
+@pytest.mark.parametrize("target", ["train.py", "uv.py", "start.sh", "py.sh"])
 def test_a_script_of_python_or_of_a_shell(target):
     require_program(Job(name="j", program=Program(kind=ProgramKind.SCRIPT, target=target)), {})

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from paceline.contract.entry import is_shell_script
+from paceline.contract.entry import first_line_of, is_shell_script
 from paceline.errors import UsageError
 from paceline.facts import Job, Program, ProgramKind
 from paceline.spelling import nearest
@@ -59,23 +59,17 @@ def _require_file(program: Program, target: str) -> None:
         raise UsageError(
             "U02", f"{target} cannot be read", saw="permission denied", next=f"chmod u+r {shlex.quote(target)}"
         )
+    # The first line of a .py file may name what finds a Python for it, such as uv.
+    is_named = is_shell_script(program) or target.endswith(".py")
     # A pipe, such as the <(...) of a shell, can be read once only.
-    if path.is_file() and not is_shell_script(program) and (other := _other_interpreter(path)):
+    if path.is_file() and not is_named and (line := first_line_of(path)) and "python" not in line:
         program_file = target if "/" in target else f"./{target}"
         raise UsageError(
             "U02",
             f"{target} is a script of another program than Python",
-            saw=other,
+            saw=line,
             next=f"--no-python {shlex.quote(program_file)} instead of {shlex.quote(program.target)}",
         )
-
-
-def _other_interpreter(path: Path) -> str:
-    """The first line of a script that names another interpreter than Python; else ""."""
-    with path.open("rb") as file:
-        line = file.readline(256)
-    text = line.decode(errors="replace").strip() if line.startswith(b"#!") else ""
-    return text if "python" not in text else ""
 
 
 def _script_of(directory: str) -> str:
