@@ -15,8 +15,8 @@ from paceline.launch.coordinator.coordinator import Coordinator
 from paceline.launch.coordinator.limits import MOST_OF_ONE_ADDRESS, MOST_TOLD
 from paceline.launch.job.connection import MAX_HELLO_BYTES, NO_MAC, greet
 from paceline.launch.job.messages import EventMessage, ExitedMessage, Hello, StartAttemptMessage, decode, encode
-from paceline.launch.job.outcome import Stop, StopKind
-from paceline.launch.job.state import JobPhase, begin
+from paceline.launch.job.outcome import Stop, StopKind, stopped
+from paceline.launch.job.state import Dismiss, JobPhase, begin
 from paceline.recording.layout import RunDirectory
 from paceline.recording.writer import EventLog
 
@@ -267,6 +267,19 @@ def test_a_crowd_of_strangers_costs_few_connections_and_a_host_still_comes_in(tm
             writer.close()
         assert open_ones <= MOST_OF_ONE_ADDRESS
         await asyncio.gather(*(writer.wait_closed() for _, writer in strangers), return_exceptions=True)
+
+    with_agent(tmp_path, talk)
+
+
+def test_a_host_of_the_name_of_one_that_left_and_was_gone_is_lost_all_the_same(tmp_path):
+    async def talk(agent, events, join):
+        agent._act(Dismiss("peer", stopped(Stop(StopKind.SIGNAL, "SIGTERM", "it leaves"))))
+        link = await join()
+        await until(lambda: agent.peers)
+        assert list(agent.peers) == ["peer"]
+        link.close()
+        await until(lambda: not agent.peers)
+        assert "host_lost" in [event["event"] for event in events]
 
     with_agent(tmp_path, talk)
 

@@ -382,8 +382,8 @@ class Coordinator:
             case job_state.ReportRestart():
                 self._report_restart(action)
             case job_state.Dismiss():
-                self._dismissed.add(action.host)
                 if (link := self.peers.get(action.host)) is not None:
+                    self._dismissed.add(action.host)
                     link.send(_finish_message(action.outcome))
             case job_state.Finish():
                 assert self._finished is not None
