@@ -9,6 +9,9 @@ from paceline.views.restarts import restart_line, restart_lines, restarts_facts,
 
 NOTHING = Restart(attempt=1, loaded=False, lost_steps=1200)
 OLD = Restart(attempt=1, loaded=False, file="/job/last.pt", not_used=str(NotUsed.OLDER), lost_steps=1)
+TOOK_NOTHING = Restart(
+    attempt=1, loaded=False, file="/job/last.pt", not_used=str(NotUsed.NOTHING_TAKEN), lost_steps=211
+)
 WENT_ON = Restart(attempt=2, loaded=True, lost_steps=0)
 UNKNOWN = Restart(attempt=3, loaded=None)
 RESUMED = Resumption(attempt=1, step=7, rank=2, host="h", signal="SIGKILL", seconds=0.312, steps_again=1)
@@ -33,9 +36,8 @@ def test_a_checkpoint_that_is_older_than_the_job_is_not_its_own():
 
 
 def test_a_state_of_which_the_model_took_nothing_is_said_with_its_file():
-    found = Restart(attempt=1, loaded=False, file="/job/last.pt", not_used=str(NotUsed.NOTHING_TAKEN), lost_steps=211)
-    assert told(found).startswith("warning[F17]: attempt 1 loaded /job/last.pt, and its model is as new\n")
-    assert "went on" not in told(found) + restart_line(found) and "211 steps" in told(found)
+    assert told(TOOK_NOTHING).startswith("warning[F17]: attempt 1 loaded /job/last.pt, and its model is as new\n")
+    assert "went on" not in told(TOOK_NOTHING) + restart_line(TOOK_NOTHING) and "211 steps" in told(TOOK_NOTHING)
 
 
 def test_a_restart_from_a_checkpoint_is_one_line_and_an_unknown_one_is_none():
@@ -71,6 +73,11 @@ def test_an_event_that_nobody_meant_is_no_text():
             RestartTotals(count=1, lost_steps=5, found=(NOTHING,)),
             "1 restart, 5 steps lost, began again (F14)",
             (1, 0, 5),
+        ),
+        (
+            RestartTotals(count=2, lost_steps=5, found=(NOTHING, TOOK_NOTHING)),
+            "2 restarts, 5 steps lost, began again (F14, F17)",
+            (2, 0, 5),
         ),
     ],
 )

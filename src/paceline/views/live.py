@@ -101,7 +101,8 @@ def _lost(event: Mapping[str, Any], color: bool) -> str:
 
 
 def _leaves(event: Mapping[str, Any], color: bool) -> str:
-    return f"paceline  host {event.get('host')} leaves ({event.get('reason')}): all ranks stop, and the others go on without it"
+    # A host that only waits stops no ranks, and the others may be too few.
+    return f"paceline  host {event.get('host')} leaves ({event.get('reason')}): the job may go on without it"
 
 
 def _restart(event: Mapping[str, Any], color: bool) -> str:

@@ -87,8 +87,9 @@ def restarts_text(found: RestartTotals) -> str:
     resumed = f", {len(found.resumed)} resumed" if found.resumed else ""
     only_resumed = len(found.resumed) == found.count
     again = "" if found.lost_steps is None or only_resumed else f", {counted(found.lost_steps, 'step')} lost"
-    anew = any(one.began_anew for one in found.found)
-    return f"{found.count} {plural(found.count, 'restart')}{resumed}{again}" + ", began again (F14)" * anew
+    anew = {"F17" if one.not_used == NotUsed.NOTHING_TAKEN else "F14" for one in found.found if one.began_anew}
+    began = f", began again ({', '.join(sorted(anew))})" if anew else ""
+    return f"{found.count} {plural(found.count, 'restart')}{resumed}{again}{began}"
 
 
 def restarts_facts(found: RestartTotals | None) -> dict[str, Any]:
