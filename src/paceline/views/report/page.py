@@ -109,7 +109,7 @@ def _short(value: Any) -> Any:
 
 
 def _head(facts: Facts) -> Markup:
-    identity, (state, tone) = facts["identity"], _state(facts)
+    identity, state = facts["identity"], facts["state"]
     code = facts["verdict"]["exit_code"]
     hosts = counted(len(identity["hosts"]), "host")
     about = [
@@ -122,7 +122,9 @@ def _head(facts: Facts) -> Markup:
         element(
             "h1",
             f"{identity['run_id']}  {identity['name']}",
-            element("span", state + (f", exit {code}" if code is not None else ""), class_=f"state {tone}"),
+            element(
+                "span", state["words"] + (f", exit {code}" if code is not None else ""), class_=f"state {state['tone']}"
+            ),
         ),
         element("p", ", ".join(filter(None, about))),
         element("p", element("code", " ".join(identity["command"]))) if identity["command"] else "",
@@ -492,12 +494,6 @@ def _foot(facts: Facts) -> Markup:
 
 
 # -------------------------------------------------------------------------------------------------------------- pieces
-
-
-def _state(facts: Facts) -> tuple[str, str]:
-    """The words of the badge, and how bad it is."""
-    state = facts["state"]
-    return state["words"], state["tone"]
 
 
 def _marks(facts: Facts) -> list[float | None]:

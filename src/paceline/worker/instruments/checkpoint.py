@@ -88,8 +88,7 @@ class CheckpointObserver(RankInstrument):
 
         @functools.wraps(load)
         def noted(*args: Any, **kwargs: Any) -> Any:
-            thread = get_ident()
-            if self.rank.step_count or thread in self._loading:
+            if self.rank.step_count or (thread := get_ident()) in self._loading:
                 return load(*args, **kwargs)
             # One such function may call another, which then does not know the file.
             self._loading.add(thread)
