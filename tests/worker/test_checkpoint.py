@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from paceline.recording.ring import Cell
+from paceline.recording.ring import TEXTS, Cell
 from paceline.worker.instruments.checkpoint import CheckpointObserver
 from paceline.worker.rank_recorder import RankRecorder
 
@@ -62,3 +62,8 @@ def test_a_model_takes_its_state_while_another_thread_loads(observer):
     may_end.set()
     slow.join()
     assert observer._counts[Cell.PARAMETERS_LOADED] == 2
+
+
+def test_of_a_long_path_in_any_script_the_end_is_kept(observer):
+    observer._took(5, f"/home/{'实验' * 60}/last.pt")
+    assert observer._file.endswith("实验/last.pt") and len(observer._file.encode()) < TEXTS["loaded_file"][1]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from paceline.recording.ring import TEXTS
 from paceline.worker import exit_code
 
 
@@ -99,3 +100,11 @@ def test_a_function_that_looks_at_its_caller_is_no_handler(leave):
         leave(code if caller else 0)
 
     assert left_by(lambda: die(1)) == (1, "die, by sys.exit(1)")
+
+
+def test_a_long_path_in_any_script_leaves_room_for_the_call(leave):
+    names = {"leave": leave}
+    exec(compile("def go(): leave(0)", f"/home/{'实验' * 60}/train.py", "exec"), names)
+    left_by(names["go"])
+    assert exit_code.left_at.endswith("实验/train.py:1 in go, by sys.exit(0)")
+    assert len(exit_code.left_at.encode()) < TEXTS["left_at"][1]

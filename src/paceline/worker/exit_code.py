@@ -16,7 +16,7 @@ from .signal_handlers import let_through, signal_around
 
 # The usual last line of a program. It does not tell why the program ends.
 _LAST_LINE = re.compile(r"exit\(\s*[\w.]+\(")
-_MOST_PATH = 120
+_MOST_PATH_BYTES = 120
 _MAY_EXIT = re.compile(rb"SystemExit|(?<![\w.])(?:exit|quit)\s*\(")
 
 cut_short = False
@@ -104,9 +104,9 @@ def _note_call(frame: Any, call: str) -> None:
     global left_at
     code, signal = frame.f_code, signal_around(frame)
     # The end of a path says more than its beginning.
-    place = f"{code.co_filename[-_MOST_PATH:]}:{frame.f_lineno}"
+    file = code.co_filename.encode("utf-8", "replace")[-_MOST_PATH_BYTES:].decode("utf-8", "ignore")
     function = "" if code.co_name == "<module>" else f" in {code.co_name}"
-    left_at = f"{place}{function}, {f'the handler of {signal}, ' if signal else ''}by {call}"
+    left_at = f"{file}:{frame.f_lineno}{function}, {f'the handler of {signal}, ' if signal else ''}by {call}"
 
 
 def _code_of(status: object) -> int:

@@ -36,7 +36,7 @@ _LOADS = {
 # TensorFlow's checkpoints all go through one class, with this method for each.
 _TRACKABLE = ("tensorflow.python.checkpoint.checkpoint", "TrackableSaver")
 _MOST_FILES = 256
-_MOST_PATH = TEXTS["loaded_file"][1] - 1
+_MOST_PATH_BYTES = TEXTS["loaded_file"][1] - 1
 
 
 class CheckpointObserver(RankInstrument):
@@ -130,7 +130,11 @@ class CheckpointObserver(RankInstrument):
     def _took(self, value: int, file: str = "") -> None:
         """Of several the largest counts. `value`: as Cell.LOADED has it."""
         if value > self._loaded:
-            self._loaded, self._file = value, os.path.abspath(file)[-_MOST_PATH:] if file else self._file
+            self._loaded = value
+            if file:
+                self._file = (
+                    os.path.abspath(file).encode("utf-8", "replace")[-_MOST_PATH_BYTES:].decode("utf-8", "ignore")
+                )
 
     def _optimizer_took(self, arguments: Sequence[Any], result: Any) -> None:
         # Where none of these functions read a file, it was a pickle or another format.
