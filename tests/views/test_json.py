@@ -150,7 +150,6 @@ MACHINE = instances.Described(
 )  # fmt: skip
 
 CHECKED = {"event": "source_check", "findings": [{"code": "K15", "place": "train.py:17", "what": "a port"}]}
-EARLIER = why.Earlier(finding=FINDING, attempt=1, after_seconds=2.5, because="it went on")
 ROW = filled(Row)
 PLAN = Plan(
     question=PlanQuestion(workload=WORKLOAD, candidates=()), rows=(ROW,), advice=(filled(Advice, before=ROW, after=ROW),),
@@ -160,6 +159,10 @@ PLAN = Plan(
 STATED = ("--device", "A100", "--devices-per-host", "8", "--gradient-mib", "100", "--measured-step-ms", "100")
 
 RUN = filled(Run, id="r-1", status=Status.FAILED, secondary_status=SecondaryStatus.FAILED, directory="/a/r-1")
+EARLIER = {
+    "event": "cause", "attempt": 0, "t_ns": RUN.started_ns + 2_500_000_000,
+    "finding": to_plain(dataclasses.replace(FINDING, ranks=(2,))),
+}  # fmt: skip
 RANK = filled(RankRecord, rank=3, host="algo-1", attempt=0, exit=None, steps=())
 TIMING = StepTiming(
     window_seconds=60.0, from_step=900, to_step=950, step_seconds=0.4,
@@ -330,7 +333,8 @@ DOCUMENTS = {
     },
     "plan_explained": lambda: plan_json.plan_json(evaluate(question_of(parse_plan(STATED))), explain=True),
     "finding": lambda: why.why_json(
-        Diagnosis(findings=(FINDING,), not_judged=("S01",)), RUN, [EARLIER], events=[CHECKED]
+        Diagnosis(findings=(FINDING,), not_judged=("S01",)),
+        Case(run=RUN, now_ns=4, lasts=False, events=(CHECKED, EARLIER)),
     ),
     "formula": lambda: msgspec.to_builtins(FORMULA),
     "memory": lambda: plan_json.memory_facts(Memory(fit=Fit.FITS, need_bytes=1, parts={"gradients": 1})),

@@ -122,7 +122,7 @@ def test_a_stall_that_is_none_any_more_is_told_with_the_reason_to_people_and_pro
     diagnosis = Diagnosis(findings=tuple(replace(ASLEEP, code=code, level=Level.CRASH) for code in now))
     text = why_text(diagnosis, seen, WhyPage(width=200))
     assert "earlier   45 s into the run: N01 rank asleep" in text and f"; {because}" in text
-    (plain,) = why_json(diagnosis, seen.run, earlier(diagnosis, seen))["earlier"]
+    (plain,) = why_json(diagnosis, seen)["earlier"]
     assert (plain["code"], plain["attempt"], plain["after_seconds"], plain["reason"]) == ("N01", 0, 45.0, because)
     again = Diagnosis(findings=(ASLEEP,))
     assert not list(earlier(again, seen))
@@ -190,7 +190,7 @@ def test_what_check_said_before_the_run_is_said_again_when_it_broke(case):
         "  checked   before the run: K15 train.py:17: each rank draws a port of its own",
         "            before the run: K20: --node-rank stands behind the script",
     ]
-    assert [one["code"] for one in why_json(Diagnosis(findings=()), None, events=broke.events)["checked"]] == [
+    assert [one["code"] for one in why_json(Diagnosis(findings=()), broke)["checked"]] == [
         "K15",
         "K20",
     ]
@@ -204,11 +204,11 @@ def test_of_many_findings_before_the_run_the_first_are_shown(case):
         "            before the run: K07 train.py:7: not JSON",
         "            and 92 more, with --json",
     ]
-    assert len(why_json(Diagnosis(findings=()), None, events=broke.events)["checked"]) == 99
+    assert len(why_json(Diagnosis(findings=()), broke)["checked"]) == 99
 
 
 def test_the_object_for_a_program(case):
-    said = why_json(Diagnosis(findings=(ASLEEP,), not_judged=("x",)), case.run)
+    said = why_json(Diagnosis(findings=(ASLEEP,), not_judged=("x",)), case)
     assert json.loads(json.dumps(said)) == {
         "schema": "paceline.why/2",
         "run_id": "r-7f3a91",
@@ -233,9 +233,9 @@ def test_the_object_for_a_program(case):
         ],
         "earlier": [],
         "checked": [],
-        "restart_count": None,
-        "resume_count": None,
-        "lost_step_count": None,
+        "restart_count": 0,
+        "resume_count": 0,
+        "lost_step_count": 0,
         "not_judged": ["x"],
     }
 

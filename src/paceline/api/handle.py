@@ -16,7 +16,6 @@ from paceline.api.wait_output import WIDTH, WaitOutput
 from paceline.cli.logs import POLL_SECONDS
 from paceline.cli.ps import listed
 from paceline.cli.why import judge_run
-from paceline.diagnosis.restarts import totals
 from paceline.diagnosis.run_state import run_state
 from paceline.facts import Evidence, Status
 from paceline.recording.evidence import evidence, read_run
@@ -26,7 +25,7 @@ from paceline.recording.runs import newest_try
 from paceline.views.logs import log_line, log_line_json
 from paceline.views.ps import ListedRun, ps_facts, ps_rows, ps_text
 from paceline.views.status import run_lasts
-from paceline.views.why import WhyPage, earlier, why_json, why_text
+from paceline.views.why import WhyPage, why_json, why_text
 
 
 class RunHandle:
@@ -142,7 +141,7 @@ class RunHandle:
             findings=tuple(diagnosis.findings),
             not_judged=tuple(diagnosis.not_judged),
             text=why_text(diagnosis, case, WhyPage(width=WIDTH)),
-            document=why_json(diagnosis, case.run, earlier(diagnosis, case), totals(case.events), case.events),
+            document=why_json(diagnosis, case),
         )
 
     def evidence(self) -> Evidence:

@@ -14,7 +14,6 @@ from paceline.cli.progress import ProgressLine
 from paceline.cli.terminal import ascii_only, room, use_color
 from paceline.cli.values import fail_on
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.restarts import totals
 from paceline.diagnosis.verdict import Diagnosis, diagnose
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.facts import Evidence, Run, SecondaryStatus, Status
@@ -121,7 +120,7 @@ def judge_run(
 
 def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:
     from paceline.recording.runs import at_path, find_run, of_one_run
-    from paceline.views.why import WhyPage, earlier, why_json, why_text
+    from paceline.views.why import WhyPage, why_json, why_text
 
     root = Path(args.run_dir) if args.run_dir else None
     first = find_run(text := args.runs[0] if args.runs else None, root)
@@ -130,8 +129,7 @@ def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:
     with ProgressLine(f"judging {directories[0].name}", shown=not args.json):
         case, diagnosis, found = judge_run(directories, now_ns=time.time_ns())
     if args.json:
-        told = earlier(diagnosis, case)
-        print(json.dumps(why_json(diagnosis, case.run, told, totals(case.events), case.events)))
+        print(json.dumps(why_json(diagnosis, case)))
     else:
         page = WhyPage(
             width=room(sys.stdout),

@@ -53,11 +53,8 @@ def _file(found: Restart) -> str:
 
 
 def _steps_before(found: Restart) -> str:
-    return (
-        ""
-        if found.lost_steps is None
-        else f"; what {counted(found.lost_steps, 'step')} before had learned is not in it"
-    )
+    lost = found.lost_steps
+    return "" if lost is None else f"; what {counted(lost, 'step')} before had learned is not in it"
 
 
 def resumed_line(found: Resumption) -> str:

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from paceline.diagnosis.case import Case, Level, Stall, from_plain
-from paceline.diagnosis.restarts import RestartTotals, totals
+from paceline.diagnosis.restarts import totals
 from paceline.diagnosis.run_state import how_it_ended, run_state
 from paceline.diagnosis.time_limit import forecast_text, will_be_cut
 from paceline.diagnosis.verdict import Diagnosis
-from paceline.facts import Run, SecondaryStatus
+from paceline.facts import SecondaryStatus
 from paceline.findings import NO_CODE, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks, spell_ranks
 from paceline.spelling import plural
@@ -80,14 +80,9 @@ def why_text(diagnosis: Diagnosis, case: Case, page: WhyPage) -> str:
     return "\n\n".join(blocks)
 
 
-def why_json(
-    diagnosis: Diagnosis,
-    run: Run | None,
-    told: Iterable[Earlier] = (),
-    restarts: RestartTotals | None = None,
-    events: Iterable[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
-    """The same for a program; `run` and `restarts` None if plain logs were read. `told`: earlier findings; `events`: the run's."""
+def why_json(diagnosis: Diagnosis, case: Case | None) -> dict[str, Any]:
+    """The same for a program; `case` None: plain logs were read."""
+    run = None if case is None else case.run
     known = None if run is None or how_it_ended(run) == "unknown" else run
     return {
         "schema": SCHEMA,
@@ -104,10 +99,10 @@ def why_json(
                 "reason": one.because,
                 **msgspec.to_builtins(one.finding),
             }
-            for one in told
+            for one in (() if case is None else earlier(diagnosis, case))
         ],
-        "checked": checked(events),
-        **restarts_facts(restarts),
+        "checked": [] if case is None else checked(case.events),
+        **restarts_facts(None if case is None else totals(case.events)),
         "not_judged": list(diagnosis.not_judged),
     }
 

@@ -26,7 +26,7 @@ from paceline.views.run_state import state_words
 from paceline.views.stack import stack_text
 from paceline.views.summary import summary_facts
 from paceline.views.top import top_facts
-from paceline.views.why import earlier, why_json
+from paceline.views.why import why_json
 
 SCHEMA = "paceline.page/1"
 COLUMNS = 300
@@ -76,7 +76,7 @@ def page_facts(recorded: Recorded) -> dict[str, Any]:
     """Everything that the page says; null is unknown."""
     evidence, case = recorded.evidence, recorded.case
     run, now_ns = evidence.run, recorded.now_ns
-    restarts, state = totals(evidence.events), run_state(run, evidence.events)
+    state = run_state(run, evidence.events)
     late = _lateness(recorded.late)
     latest, late_left_out = _latest(late)
     summary = summary_facts(evidence, now_ns=now_ns)
@@ -100,7 +100,7 @@ def page_facts(recorded: Recorded) -> dict[str, Any]:
             "directory": run.directory,
         },
         "state": {"words": state_words(state, now_ns), "tone": str(state.tone)},
-        "verdict": why_json(recorded.diagnosis, run, earlier(recorded.diagnosis, case), restarts, case.events),
+        "verdict": why_json(recorded.diagnosis, case),
         "told_live": [
             msgspec.to_builtins(one)
             for one in told_otherwise(recorded.diagnosis.findings, evidence.events, case.attempt)
@@ -110,7 +110,7 @@ def page_facts(recorded: Recorded) -> dict[str, Any]:
         "now": top_facts(evidence, recorded.pace, recorded.loads, now_ns=now_ns),
         "forecast": None if case.forecast is None else to_plain(case.forecast),
         "forecast_text": None if case.forecast is None else forecast_text(case.forecast),
-        "restart_lines": restart_lines(restarts),
+        "restart_lines": restart_lines(totals(evidence.events)),
         "axis": {"from_ns": recorded.axis.from_ns, "to_ns": recorded.axis.to_ns, "columns": recorded.axis.columns},
         "pace": _pace(recorded.steps, recorded.axis),
         "lateness": {"rows": latest},
