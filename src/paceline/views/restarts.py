@@ -43,9 +43,8 @@ def restart_line(found: Restart) -> str:
     if found.loaded:
         return f"attempt {found.attempt} went on from a checkpoint{f', {found.file}' if found.file else ''}; {lost}"
     beside = f" beside {_file(found)}, which holds no step of it" if found.not_used else ""
-    return (
-        f"attempt {found.attempt} began again from the start of the script{beside}{' (F14)' * found.began_anew}; {lost}"
-    )
+    began = f"began again from the start of the script{beside}{' (F14)' * found.began_anew}"
+    return f"attempt {found.attempt} {began}; {lost}"
 
 
 def _file(found: Restart) -> str:

@@ -144,11 +144,8 @@ def _samples_per_second(evidence: Evidence, steady: SteadyStep | None) -> float 
 
 def _causes(evidence: Evidence, has_headline: bool) -> list[str]:
     """One line for each; an exception is in the headline already."""
-    found = [
-        cause
-        for cause in run_state(evidence.run, evidence.events).findings
-        if cause.code != _EXCEPTION or not has_headline
-    ]
+    told = run_state(evidence.run, evidence.events).findings
+    found = [cause for cause in told if cause.code != _EXCEPTION or not has_headline]
     lines = [finding_short(finding) for finding in found[:_MOST_CAUSES]]
     return [*lines, f"more: paceline why {evidence.run.id}"] if lines else []
 

@@ -60,10 +60,9 @@ def _signal_given(frame: FrameType, interrupted: FrameType | None) -> int | None
 def _code(handler: Any) -> object:
     try:
         for function in (handler, getattr(handler, "func", None), handler.__call__ if callable(handler) else None):
-            code = getattr(function, "__code__", None)
-            if code is not None:
+            if (code := getattr(function, "__code__", None)) is not None:
                 return code
     except Exception:
-        # The user's object says so when it is asked for what it does not have.
-        return None
+        # The user's object raises when it is asked for what it does not have.
+        pass
     return None

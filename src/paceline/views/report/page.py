@@ -111,6 +111,7 @@ def _short(value: Any) -> Any:
 def _head(facts: Facts) -> Markup:
     identity, state = facts["identity"], facts["state"]
     code = facts["verdict"]["exit_code"]
+    words = state["words"] if code is None else f"{state['words']}, exit {code}"
     hosts = counted(len(identity["hosts"]), "host")
     about = [
         f"{counted(identity['ranks_wanted'], 'rank')} on {hosts}" if identity["ranks_wanted"] else hosts,
@@ -122,9 +123,7 @@ def _head(facts: Facts) -> Markup:
         element(
             "h1",
             f"{identity['run_id']}  {identity['name']}",
-            element(
-                "span", state["words"] + (f", exit {code}" if code is not None else ""), class_=f"state {state['tone']}"
-            ),
+            element("span", words, class_=f"state {state['tone']}"),
         ),
         element("p", ", ".join(filter(None, about))),
         element("p", element("code", " ".join(identity["command"]))) if identity["command"] else "",

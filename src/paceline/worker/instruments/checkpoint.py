@@ -111,7 +111,9 @@ class CheckpointObserver(RankInstrument):
             ring.cells[Cell.LOADED] = self._loaded
             for cell, count in self._counts.items():
                 ring.cells[cell] = count
-            ring.text("loaded_file", self._file)
+            # The end of a path says more than its beginning.
+            end = self._file.encode("utf-8", "replace")[-_MOST_PATH_BYTES:]
+            ring.text("loaded_file", end.decode("utf-8", "ignore"))
 
     def _read(self, arguments: Sequence[Any], result: Any) -> None:
         self._newest([one for one in arguments if isinstance(one, str | os.PathLike) and os.path.exists(one)])
@@ -130,11 +132,7 @@ class CheckpointObserver(RankInstrument):
     def _took(self, value: int, file: str = "") -> None:
         """Of several the largest counts. `value`: as Cell.LOADED has it."""
         if value > self._loaded:
-            self._loaded = value
-            if file:
-                self._file = (
-                    os.path.abspath(file).encode("utf-8", "replace")[-_MOST_PATH_BYTES:].decode("utf-8", "ignore")
-                )
+            self._loaded, self._file = value, os.path.abspath(file) if file else self._file
 
     def _optimizer_took(self, arguments: Sequence[Any], result: Any) -> None:
         # Where none of these functions read a file, it was a pickle or another format.
