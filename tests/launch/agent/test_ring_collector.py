@@ -121,6 +121,30 @@ def test_calls_are_taken_once_with_the_step_that_they_belong_to(tmp_path):
     writer.drop()
 
 
+@pytest.mark.parametrize(
+    ("brought", "texts", "found"),
+    [
+        ("backend=nccl-lazy", [], {"nccl-lazy", "nccl"}),
+        ("rank=1\nbackend=cpu:gloo,cuda:xccl\nMASTER_PORT=2000", [], {"cpu:gloo,cuda:xccl", "nccl"}),
+        ("backend=gloo", [], {"gloo", "nccl"}),
+        ("rank=1", [], set()),
+        ("", [], set()),
+        ("backend=ucc", TEXTS, {"gloo"}),
+    ],
+)
+def test_before_any_call_from_python_the_backend_is_that_of_the_rendezvous(tmp_path, brought, texts, found):
+    writer = ring(tmp_path, 1)
+    writer.text("rendezvous", brought)
+    rings = collector(tmp_path)
+    rings.look()
+    (tmp_path / "0-1.texts").write_text("".join(f"{text}\n" for text in texts))
+    writer.write(RecordKind.CALL, 1, 7, 1234, 1, 1, 2, 16, 7)
+    rings.take_calls()
+    assert rings.backends() == {1: found}
+    rings.close()
+    writer.drop()
+
+
 def test_of_very_many_calls_every_rank_tells_the_same_blocks_and_the_newest_once_it_stands(tmp_path):
     writer = ring(tmp_path, 1)
     writer.cells[Cell.WORLD_SIZE] = 1000

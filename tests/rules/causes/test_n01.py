@@ -101,6 +101,36 @@ def test_without_a_frame_of_the_user_it_is_likely_only(found, case, look):
     assert finding.confidence is Confidence.LIKELY
 
 
+ON_DEVICE = "a device, and no flight recorder shows them"
+
+
+@pytest.mark.parametrize(
+    ("backend", "gpus", "basis", "frames", "sure"),
+    [
+        ("nccl", (), "steps", (), False),
+        ("cpu:gloo,cuda:nccl2", (), "calls", (), False),
+        ("xccl", (), "phase", (), False),
+        ("nccl-lazy", (0,), "stacks", (f"{TORCH}/nn/modules/module.py:1190 convert", f"{TRAIN}:40 step"), False),
+        (None, (0,), "steps", (), False),
+        ("nccl", (0,), "flight recorder", (), True),
+        ("nccl", (0,), "exchanges", (), True),
+        # A lock or a request is none of the device's.
+        ("nccl", (0,), "steps", ("/usr/lib/python3.11/http/client.py:1395 getresponse", f"{TRAIN}:40 fetch"), True),
+        ("gloo", (0,), "steps", (), True),
+        ("gloo", (), "calls", (), True),
+        (None, (), "steps", (), True),
+    ],
+)
+def test_where_no_recorder_shows_the_devices_calls_the_line_may_wait_for_one(
+    found, case, look, pulse, standstill, backend, gpus, basis, frames, sure
+):
+    pulses = [pulse(rank, rendezvous={"backend": backend} if backend else {}) for rank in range(2)]
+    stood = case(still=standstill(basis=basis), pulses=pulses, looks=[look(1, *frames, gpus=gpus)])
+    (finding,) = found("N01", stood)
+    assert finding.confidence is (Confidence.HIGH if sure else Confidence.LIKELY)
+    assert (ON_DEVICE in " ".join(finding.saw)) is not sure
+
+
 def test_two_sleepers_are_two_findings(found, case, look, standstill):
     both = case(world_size=4, still=standstill(late=(1, 3), waiting=(0, 2)), looks=[look(1), look(3)])
     assert [finding.ranks for finding in found("N01", both)] == [(1,), (3,)]

@@ -40,6 +40,20 @@ def test_after_two_minutes_in_one_place_it_is_a_stall(found, case, look, standst
     assert "for 130 s" in finding.saw[0]
 
 
+@pytest.mark.parametrize(
+    ("backend", "basis", "sure"),
+    [("nccl", "steps", False), ("ucc", "calls", False), ("nccl", "flight recorder", True), ("gloo", "steps", True)],
+)
+def test_a_busy_core_may_be_the_wait_for_a_device_whose_calls_nobody_shows(
+    found, case, look, pulse, standstill, at, backend, basis, sure
+):
+    still = standstill(basis=basis, places={1: (1, at(60 - 130))})
+    pulses = [pulse(rank, rendezvous={"backend": backend}) for rank in range(2)]
+    (finding,) = found("N06", case(still=still, pulses=pulses, looks=[look(1, cpu_fraction=0.99)]))
+    assert finding.confidence is (Confidence.HIGH if sure else Confidence.LIKELY)
+    assert ("no flight recorder shows them" in " ".join(finding.saw)) is not sure
+
+
 def test_work_that_has_a_name_leaves_it_unclear(found, case, look):
     (finding,) = found("N06", case(looks=[look(1, f"{TRAIN}:40 tokenise", cpu_fraction=0.99)]))
     assert finding.confidence is Confidence.UNCLEAR

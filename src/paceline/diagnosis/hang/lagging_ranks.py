@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from paceline.backend_names import waits_on_device
 from paceline.diagnosis.case import Case, Level, Stall, name_of_recorder
 from paceline.diagnosis.hang.progress import (
     UNCHANGING_SECONDS,
@@ -12,6 +13,7 @@ from paceline.diagnosis.hang.progress import (
     signs_of_progress,
     uses_a_cpu,
 )
+from paceline.diagnosis.hang.wait_graph import CALLS, PHASE, STACKS, STEPS
 from paceline.diagnosis.snapshots import Frame, RankSnapshot
 from paceline.diagnosis.stacks import frames_of, gil_is_held, is_waiting_in_collective, users_frame
 from paceline.findings import Unknown
@@ -32,6 +34,8 @@ class LaggingRank:
     """Time for which it is known to be in one place."""
     lasts: bool = True
     """The job still runs."""
+    backend: str | None = None
+    """Of its group, as the script named it; None: not known."""
 
     @property
     def rank(self) -> int:
@@ -70,6 +74,12 @@ class LaggingRank:
     @property
     def moves_bytes(self) -> bool:
         return any(sign.startswith(("disk", "receives")) for sign in signs_of_progress(self.look))
+
+    @property
+    def may_wait_for_device(self) -> bool:
+        """Whether the line at which it stands may wait, as the others do, for a collective of the device that no recorder shows."""
+        on_device = bool(self.look.gpus) if self.backend is None else waits_on_device(self.backend)
+        return on_device and self.standstill.basis in (CALLS, PHASE, STACKS, STEPS)
 
     @property
     def how_late(self) -> str:
@@ -133,7 +143,15 @@ def late_ranks(case: Case) -> Iterator[LaggingRank]:
             signs = signs_of_progress(look, unchanging=in_place >= UNCHANGING_SECONDS)
             if not signs and still.progress == ("its counters move",) and not cannot_move(look):
                 signs = still.progress
-            yield LaggingRank(look, still, signs, in_place, case.lasts)
+            pulse = case.pulses.get(rank)
+            backend = None if pulse is None else pulse.rendezvous.get("backend")
+            yield LaggingRank(look, still, signs, in_place, case.lasts, backend)
+
+
+UNSEEN_DEVICE = (
+    "its collectives are of a device, and no flight recorder shows them: the line may wait for one, as the others do"
+)
+"""What is said of a rank that `may_wait_for_device`."""
 
 
 def need_looks(case: Case) -> None:

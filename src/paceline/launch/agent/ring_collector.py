@@ -172,9 +172,13 @@ class RingCollector:
         return found
 
     def backends(self) -> dict[int, frozenset[str]]:
-        """Rank -> the backends of its groups, as far as it has called anything in them."""
+        """Rank -> the backends of the groups that it has called anything in; before that, of those that DDP may use by itself.
+
+        Empty where none is known.
+        """
         return {
             rank: frozenset(group.backend for group in ring.texts.groups.values() if group.backend)
+            or _at_first(brought(ring.header.rendezvous).get("backend"))
             for rank, ring in self._training().items()
         }
 
@@ -316,6 +320,11 @@ def _listening(path: Path) -> socket.socket | None:
 
 
 _SELDOM = ("left_at", "loaded_file", "optimizer_loaded", "parameters_asked", "parameters_loaded")
+
+
+def _at_first(backend: str | None) -> frozenset[str]:
+    # DDP may use a group over NCCL that was made beside the one of the rendezvous.
+    return frozenset((backend, "nccl")) if backend else frozenset()
 
 
 def _has_spoken(header: RingHeader) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks, need_stacks
+from paceline.diagnosis.hang.lagging_ranks import UNSEEN_DEVICE, LaggingRank, late_ranks, need_looks, need_stacks
 from paceline.diagnosis.hang.progress import cpus_used
 from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.diagnosis.stacks import (
@@ -84,10 +84,11 @@ def _waits_elsewhere(look: RankSnapshot) -> bool:
 
 def _finding(late: LaggingRank) -> CauseFinding:
     users = late.users
-    sure = users is not None and cpus_used(late.look) is not None
     inner = f"{late.frames[0].file}:{late.frames[0].function}"
     what = next((text for part, text in _WAITS_FOR.items() if part in inner), None)
     what = "a lock on a file" if is_waiting_for_file_lock(late.look) else what
+    blind = what is None and late.may_wait_for_device
+    sure = users is not None and cpus_used(late.look) is not None and not blind
     seen = f"its main thread is {place_of(late.look)}" + (f", and waits for {what}" if what else "")
     whose = site_of(users or late.frames[0])
     saver = has_any(late.frames, ("torch/serialization.py", "torch/distributed/checkpoint/"))
@@ -98,7 +99,7 @@ def _finding(late: LaggingRank) -> CauseFinding:
         ranks=(late.rank,),
         confidence=Confidence.HIGH if sure else Confidence.LIKELY,
         since_step=late.standstill.since_step,
-        saw=(seen, late.how_late, late.activity),
+        saw=(seen, late.how_late, late.activity, *((UNSEEN_DEVICE,) if blind else ())),
         ruled_out=(
             "not stopped or frozen: " + (f"state {late.look.state}" if late.look.state else "a snapshot would show it"),
             "not a loop: it uses no CPU",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
 from paceline.diagnosis.hang.activity import what_it_does
-from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks, need_stacks
+from paceline.diagnosis.hang.lagging_ranks import UNSEEN_DEVICE, LaggingRank, late_ranks, need_looks, need_stacks
 from paceline.diagnosis.hang.progress import THROTTLED_FRACTION, UNCHANGING_SECONDS, cpus_used
 from paceline.diagnosis.stacks import is_compiling, is_waiting_for_loader, place_of, site_of
 from paceline.findings import Cause, CauseFinding, Confidence, Ground, Level
@@ -58,7 +58,7 @@ def _finding(late: LaggingRank) -> CauseFinding:
     place = late.users or late.frames[0]
     for_long = late.in_place_seconds >= UNCHANGING_SECONDS
     named_work = what_it_does(late.frames)
-    if for_long:
+    if for_long and not late.may_wait_for_device:
         confidence = Confidence.HIGH
     else:
         confidence = Confidence.UNCLEAR if named_work else Confidence.LIKELY
@@ -79,9 +79,10 @@ def _finding(late: LaggingRank) -> CauseFinding:
                 if late.look.ping_answers and late.look.traceback_answers is False
                 else ()
             ),
+            *((UNSEEN_DEVICE,) if late.may_wait_for_device else ()),
             *(
                 ("it has a GPU open, and CUDA waits with a busy core: it may be a kernel that does not end",)
-                if late.look.gpus
+                if late.look.gpus and not late.may_wait_for_device
                 else ()
             ),
         ),
