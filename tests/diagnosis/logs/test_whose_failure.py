@@ -188,3 +188,21 @@ def test_a_message_ends_where_another_line_begins():
     text = raised("RuntimeError: no", OWN) + "[rank0]:[W1127 10:00:00.1 CUDA.cpp:3] Warning: destroy\nepoch 4 starts\n"
     (finding,) = judged(text)
     assert finding.saw[0] == "RuntimeError: no" and "epoch" not in " ".join(finding.saw)
+
+
+def test_the_traceback_of_a_peer_right_behind_one_without_a_mark_is_not_its_end():
+    echo = raised("RuntimeError: Connection closed by peer [10.0.0.1]:4", OWN).partition("\n")[2]
+    (finding,) = judged(raised("ValueError: bad sample", OWN) + echo)
+    assert finding.code == "C01" and finding.saw[0] == "ValueError: bad sample"
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "\nDuring handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n",
+        "Original Traceback (most recent call last):\n",
+    ],
+)
+def test_a_chained_exception_and_that_of_a_loader_worker_are_one_with_the_first(between):
+    (finding,) = judged(raised("RuntimeError: Caught KeyError", LIBRARY) + between + OWN + "KeyError: 3\n")
+    assert finding.saw[:2] == ("KeyError: 3", "/home/me/train.py:61 in step") and finding.ruled_out == ()

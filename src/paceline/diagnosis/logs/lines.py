@@ -45,6 +45,8 @@ _OUTCOME = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?\Z")
 _BARE = re.compile(r"(?m)^(?P<type>(?:[a-z_]\w{0,40}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception)): (?P<message>[^\n]+)")
 _MOST_MESSAGE_LINES = 30
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+# What torch puts into the message of an exception that a DataLoader worker raised. Source: torch/_utils.py, ExceptionWrapper
+_ORIGINAL = f"Original {_TRACEBACK}"
 _DAY_SECONDS = 86400
 _HALF_A_YEAR = 183
 _STAMP_WITHIN = 400
@@ -279,22 +281,24 @@ def _read(log: Log, first: RankLine) -> tuple[Traceback | None, int]:
     frames: list[tuple[str, int, str]] = []
     outcomes: list[tuple[str, list[str]]] = []
     last = first.number
-    in_frames = True
+    in_frames, is_chained = True, False
     for number in range(first.number + 1, min(first.number + _MOST_TRACEBACK_LINES, log.line_count) + 1):
         line = log.line(number)
         if line.rank != first.rank:
             continue
         text = line.text
         if _TRACEBACK in text:
-            if not outcomes or in_frames:
+            if in_frames or not (is_chained or text.startswith(_ORIGINAL)):
                 break
-            frames, in_frames = [], True
+            frames, in_frames, is_chained = [], True, False
         elif match := _FRAME.match(text):
             frames.append((match["file"], int(match["line"]), match["function"]))
         elif in_frames and text[:1] not in (" ", "\t", "") and (outcome := _OUTCOME.match(text.strip())):
             outcomes.append((outcome["type"], [(outcome["message"] or "").strip()]))
             in_frames = False
-        elif not in_frames and text.strip() and not text.startswith(_CHAINED):
+        elif text.startswith(_CHAINED):
+            is_chained = True
+        elif not in_frames and text.strip():
             # A line with the same mark before it, or one that is indented, goes on with the message.
             is_more = (
                 text[:1] in (" ", "\t") or (line.rank is not None and line.text != line.whole) or _goes_on(log, line)
