@@ -206,3 +206,20 @@ def test_the_traceback_of_a_peer_right_behind_one_without_a_mark_is_not_its_end(
 def test_a_chained_exception_and_that_of_a_loader_worker_are_one_with_the_first(between):
     (finding,) = judged(raised("RuntimeError: Caught KeyError", LIBRARY) + between + OWN + "KeyError: 3\n")
     assert finding.saw[:2] == ("KeyError: 3", "/home/me/train.py:61 in step") and finding.ruled_out == ()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "Exception ignored in: <function Loader.__del__ at 0x7f1>",
+        "Exception ignored while calling deallocator <function Loader.__del__ at 0x7f1>:",
+        "--- Logging error ---",
+    ],
+)
+@pytest.mark.parametrize("mark", ["", "[rank1]: "])
+def test_an_exception_that_ends_nothing_is_no_cause(head, mark):
+    text = raised("TypeError: not all arguments converted", OWN)
+    lines = [head, *text.splitlines()[1:], "Call stack:", *OWN.splitlines()]
+    assert judged("\n".join(mark + line for line in lines) + "\n") == ()
+    (finding,) = judged("\n".join(mark + line for line in lines) + "\n" + raised("KeyError: 3", OWN))
+    assert finding.saw[0] == "KeyError: 3"

@@ -47,6 +47,9 @@ _MOST_MESSAGE_LINES = 30
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 # What torch puts into the message of an exception that a DataLoader worker raised. Source: torch/_utils.py, ExceptionWrapper
 _ORIGINAL = f"Original {_TRACEBACK}"
+# Exceptions that Python prints and that end nothing: of destructors, and of a log call that does not fit its arguments.
+# Sources: CPython, Python/errors.c, PyErr_WriteUnraisable; Lib/logging/__init__.py, Handler.handleError
+_ENDS_NOTHING = ("Exception ignored ", "--- Logging error ---")
 _DAY_SECONDS = 86400
 _HALF_A_YEAR = 183
 _STAMP_WITHIN = 400
@@ -54,6 +57,7 @@ _LONGEST_LINE = 1 << 12
 _TOO_LONG = re.compile(rf"(?m)^([^\n]{{{_LONGEST_LINE}}})[^\n]+")
 _MOST_TRACEBACK_LINES = 400
 _MOST_TRACEBACKS = 256
+_LOOKED_BACK = 40
 
 # Month, day, hour, minute, second, millisecond; month and day 0 where only the time of day is known.
 Moment = tuple[int, int, int, int, int, int]
@@ -175,9 +179,9 @@ class Log:
     def line_count(self) -> int:
         return len(self._starts) - (self._starts[-1] == len(self.text))
 
-    def moment_before(self, number: int, reach: int = 40) -> Moment | None:
+    def moment_before(self, number: int) -> Moment | None:
         """The newest time stamp at or before a line."""
-        for near in range(number, max(number - reach, 0), -1):
+        for near in range(number, max(number - _LOOKED_BACK, 0), -1):
             if (found := moment_in(self.raw(near)[:_STAMP_WITHIN])) is not None:
                 return found
         return None
@@ -270,11 +274,18 @@ def tracebacks(log: Log) -> Iterator[Traceback]:
         traceback, last = _read(log, first)
         if traceback is not None:
             done, found = last, found + 1
-            yield traceback
+            if not _ends_nothing(log, first):
+                yield traceback
 
 
 def _of_whom(log: Log, number: int) -> int | None:
     return log.line(number).rank
+
+
+def _ends_nothing(log: Log, first: RankLine) -> bool:
+    near = (log.line(number) for number in range(first.number - 1, max(first.number - _LOOKED_BACK, 0), -1))
+    before = next((line for line in near if line.rank == first.rank), None)
+    return before is not None and before.text.startswith(_ENDS_NOTHING)
 
 
 def _read(log: Log, first: RankLine) -> tuple[Traceback | None, int]:
