@@ -254,6 +254,21 @@ def test_a_log_of_many_lines_is_read_quickly():
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "exit code 1\n" + "\n" * 100_000 + "Killed by hand\n",
+        "ValueError: a sample that is left out\n" * 50_000,
+        "Missing ranks:\n1: [grad.a]\n" + "step 3 loss 0.5\n" * 200_000,
+    ],
+    ids=["blank_lines", "exceptions_that_were_caught", "a_stall_without_marks"],
+)
+def test_many_lines_of_one_kind_are_read_quickly(text):
+    began = time.process_time()
+    judged(text)
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
     ("line", "ranks"),
     [
         ("[Rank 0]: Ranks 1 failed to pass monitoredBarrier in 15000 ms", (1,)),

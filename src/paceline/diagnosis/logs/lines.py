@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
+from itertools import islice
 
 from paceline.probes.stacks import is_users_file
 
@@ -337,7 +338,8 @@ def _is_another_message(text: str) -> bool:
 
 def bare_exceptions(log: Log) -> Iterator[Traceback]:
     """Lines of a log without any traceback that name an exception: who catches one often prints its text alone."""
-    for match in _BARE.finditer(log.text) if _TRACEBACK not in log.text else ():
+    found = _BARE.finditer(log.text) if _TRACEBACK not in log.text else ()
+    for match in islice(found, _MOST_TRACEBACKS):
         line = log.line_at(match.start())
         yield Traceback(line, match["type"], match["message"].strip(), (), log.moment_before(line.number))
 

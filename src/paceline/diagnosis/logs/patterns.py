@@ -178,7 +178,7 @@ _ENDS = (
     _sign(r"Fatal Python error: (?:Segmentation fault|Bus error|Illegal instruction)|Signal (?:4|7|8|11) \(SIG\w+\)|"
           r"exitcode\s*:? -(?:4|7|8|11)\b|Segmentation fault|\*\*\* SIGSEGV", "C05", LIKELY,
           "native code crashed", "python -X faulthandler, or a core file: the native frames name the library", "signal(7)"),
-    _sign(r"(?m): line \d+: +\d+ Killed\b|^\s*Killed\s*$|Signal 9 \(SIGKILL\)|"
+    _sign(r"(?m): line \d+: +\d+ Killed\b|^[ \t]*Killed[ \t]*$|Signal 9 \(SIGKILL\)|"
           r"exitcode\s*:? -9\b|return code (?:-9|137)\b|exit(?:ed with)? code (?:-9|137)\b|task \d+: Killed\b", "C04 C02",
           UNCLEAR,
           "a rank was killed, and these lines do not say by what", _WHO_KILLED, "fidelity/stoke #31; measured with torchrun 2.13"),
