@@ -280,3 +280,25 @@ def test_many_lines_of_one_kind_are_read_quickly(text):
 )
 def test_a_rank_that_waited_is_not_named_for_the_one_that_did_not_come(line, ranks):
     assert judged(line).findings[0].ranks == ranks
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("Warning  Evicted  kubelet  The node had condition: [DiskPressure].", ["C09"]),
+        ("Failed to admit pod train-0 - node has conditions: [MemoryPressure, DiskPressure]", ["C09"]),
+        ("Pod ephemeral local storage usage exceeds the total limit of containers 20Gi.", ["C09"]),
+        ("  DiskPressure     False   Mon, 01 Jan   KubeletHasNoDiskPressure   kubelet has no disk pressure", []),
+    ],
+)
+def test_an_eviction_and_not_the_state_of_a_healthy_node_is_a_full_disk(text, codes):
+    assert [finding.code for finding in judged(text + "\n").findings] == codes
+
+
+@pytest.mark.parametrize(
+    ("program", "sure"), [("train.py", True), ("__main__.py", True), ("torchrun", False), ("pip", False)]
+)
+def test_of_a_refused_command_line_only_the_scripts_own_is_sure(program, sure):
+    (finding,) = judged(f"{program}: error: unrecognized arguments: --nproc_per_nod=2\n").findings
+    assert (finding.code, finding.confidence is Confidence.HIGH) == ("C01", sure)
+    assert ("the script" in finding.title) is sure

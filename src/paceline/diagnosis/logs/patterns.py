@@ -319,15 +319,21 @@ _SYMPTOMS = (
           "NCCL_DEBUG=WARN: the line above it says which", "NVIDIA/nccl", True),
 )  # fmt: skip
 
+_REFUSED = (
+    r"error: (?:unrecognized arguments|the following arguments are required|argument [^\n:]{1,80}: "
+    r"(?:invalid|expected|not allowed|ignored))"
+)
 # What launchers, argparse, the interpreter and other frameworks say of a process that wrote no traceback.
 _PROGRAMS = (
     _sign(r"error: unrecognized arguments:[^\n]*--local[-_]rank", "C01", HIGH,
           "the script does not know the option --local-rank, which its launcher gives to it",
           "read the rank from os.environ['LOCAL_RANK'] and start with torchrun; or let argparse take both --local_rank and --local-rank",
           "Python, argparse.py; torch/distributed/launch.py, since 2.0 with a dash; huggingface/pytorch-image-models #1728", exit_code=2),
-    _sign(r"error: (?:unrecognized arguments|the following arguments are required|argument [^\n:]{1,80}: "
-          r"(?:invalid|expected|not allowed|ignored))", "C01", HIGH, "the script refused its command line",
+    _sign(rf"\.py: {_REFUSED}", "C01", HIGH, "the script refused its command line",
           "the usage above that line, beside what is given to the script", "Python, argparse.py", exit_code=2),
+    # A launcher, or a program that the script started and did not need.
+    _sign(rf"(?<!\.py): {_REFUSED}", "C01", LIKELY, "the program that this line names refused its command line",
+          "the usage above that line, beside what is given to that program", "Python, argparse.py", exit_code=2),
     _sign(r"can't open file '[^'\n]{1,400}': \[Errno 2\]", "C01", HIGH, "Python found no script at that path",
           "ls of that path, on that host: it is relative to the directory in which the launcher runs",
           "CPython, Modules/main.c", exit_code=2),
@@ -371,8 +377,8 @@ _PROGRAMS = (
     _sign(r"There are not enough slots available in the system", "R01", LIKELY,
           "mpirun started nothing: a host that is given without a number of slots has one",
           "-H HOST:4, or slots=4 in the host file; mpirun --oversubscribe", "Open MPI, help-ras-base.txt; horovod/horovod #978"),
-    _sign(r"ephemeral local storage usage exceeds|low on resource: ephemeral-storage|\bDiskPressure\b", "C09", HIGH,
-          "the kubelet evicted the pod because its container wrote more than its local storage may hold",
+    _sign(r"ephemeral local storage usage exceeds|low on resource: ephemeral-storage|\[[\w, ]{0,60}DiskPressure", "C09", HIGH,
+          "the kubelet evicted the pod because its local storage, or the disk of its node, was full",
           "write checkpoints to a mounted volume instead of the container's own directories; or raise limits.ephemeral-storage",
           "kubernetes, pkg/kubelet/eviction"),
     _sign(r"The node was low on resource: memory", "C03", HIGH, "the kubelet evicted the pod because its node had no memory left",
