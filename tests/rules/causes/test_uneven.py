@@ -63,6 +63,12 @@ def test_without_a_loader_the_two_best_are_named(left):
     assert judged(left({})) == [("M05", (1,), Confidence.UNCLEAR), ("M11", (1,), Confidence.UNCLEAR)]
 
 
+def test_a_rank_that_raised_behind_a_shell_that_ended_with_0_did_not_run_to_its_end(left, exit_of):
+    made = left(loaded(12, 12, 12), loaded(40, 13, 12))
+    raised = replace(made, exits=(exit_of(1, 0, error=("ValueError", "bad")), *made.exits[1:]))
+    assert judged(raised) == [("C01", (1,), Confidence.HIGH)]
+
+
 def test_a_call_of_exit_is_neither(left):
     assert judged(left({}, left_by=2)) == [("C06", (1,), Confidence.HIGH)]
 

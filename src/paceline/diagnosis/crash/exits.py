@@ -67,8 +67,8 @@ def ended_by(exit: RankExit, *signals: signal.Signals) -> bool:
 
 
 def early_ends(case: Case) -> tuple[RankExit, ...]:
-    """Ranks that ended with 0 while others still needed them."""
-    return tuple(exit for exit in case.exits if exit.code == 0)
+    """Ranks that ended with 0 and raised nothing while others still needed them."""
+    return tuple(exit for exit in case.exits if exit.code == 0 and exit.error is None)
 
 
 def tail_of(case: Case, rank: int) -> str:
