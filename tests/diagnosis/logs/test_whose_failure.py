@@ -190,6 +190,11 @@ def test_a_message_ends_where_another_line_begins():
     assert finding.saw[0] == "RuntimeError: no" and "epoch" not in " ".join(finding.saw)
 
 
+def test_an_interruption_without_a_frame_shows_no_empty_line():
+    (finding,) = judged(raised("KeyboardInterrupt"))
+    assert finding.code == "C04" and finding.saw == ("train.log:2: KeyboardInterrupt",)
+
+
 def test_the_traceback_of_a_peer_right_behind_one_without_a_mark_is_not_its_end():
     echo = raised("RuntimeError: Connection closed by peer [10.0.0.1]:4", OWN).partition("\n")[2]
     (finding,) = judged(raised("ValueError: bad sample", OWN) + echo)

@@ -280,7 +280,7 @@ def _of_others(
         where = first.users_frame() or first.innermost()
         return CauseFinding(
             code="C04", title="interrupted from outside", level=Level.CRASH, ranks=ranks, confidence=Confidence.LIKELY,
-            saw=(f"{line}: KeyboardInterrupt", f"it was at {where}, which is no fault of that line" if where else ""),
+            saw=(f"{line}: KeyboardInterrupt", *([f"it was at {where}, which is no fault of that line"] if where else [])),
             next=("who pressed Ctrl-C or sent SIGINT: a person, a scheduler, a notebook's stop button",),
         )  # fmt: skip
     if is_drivers(first.type) and ending is not None:
