@@ -81,10 +81,10 @@ def words_of(case: Case, exit: RankExit) -> str:
     return error + tail_of(case, exit.rank)
 
 
-def matching_line(text: str, pattern: re.Pattern[str], *, room: int = 200) -> str:
-    """The last line that contains the pattern, cut to `room`; "" if there is none."""
+def matching_line(text: str, pattern: re.Pattern[str]) -> str:
+    """The last line that contains the pattern, cut to 200 characters; "" if there is none."""
     lines = [line.strip() for line in text.splitlines() if pattern.search(line)]
-    return lines[-1][:room] if lines else ""
+    return lines[-1][:200] if lines else ""
 
 
 def saying(case: Case, pattern: re.Pattern[str]) -> Iterator[tuple[RankExit, str]]:

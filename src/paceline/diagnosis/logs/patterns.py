@@ -4,7 +4,6 @@ Text alone seldom decides: most lines are what a victim says. `symptom` lines ne
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from paceline.diagnosis.crash.root_cause import is_symptom_text
@@ -444,6 +443,6 @@ TITLES = {
 }
 
 
-def is_symptom(text: str, symptoms: Iterable[Sign] = _SYMPTOMS) -> bool:
+def is_symptom(text: str) -> bool:
     """Whether a message only says that somebody else is gone or has not come."""
-    return is_symptom_text(text) or any(sign.pattern.search(text) for sign in symptoms)
+    return is_symptom_text(text) or any(sign.pattern.search(text) for sign in _SYMPTOMS)
