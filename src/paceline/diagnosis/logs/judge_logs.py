@@ -19,12 +19,11 @@ from paceline.diagnosis.logs.members import judge_members
 from paceline.diagnosis.logs.patterns import SIGNS, TITLES, Sign, is_symptom
 from paceline.diagnosis.logs.time_limits import judge_limit, limits
 from paceline.diagnosis.logs.timeouts import LoggedWait, follows, judge_waits, waits
-from paceline.diagnosis.verdict import Diagnosis
+from paceline.diagnosis.verdict import SURER, Diagnosis
 from paceline.findings import NO_CODE, CauseFinding, Confidence
 from paceline.spelling import plural
 
 _LEVELS = {"N": Level.STALL, "M": Level.DIVERGENCE, "C": Level.CRASH, "R": Level.START, "S": Level.SLOW}
-_SURE = {Confidence.HIGH: 0, Confidence.LIKELY: 1, Confidence.UNCLEAR: 2}
 _MOST_FINDINGS = 4
 _MOST_MATCHES = 200
 _LAUNCHERS = ("ChildFailedError", "SignalException", "CalledProcessError")
@@ -129,7 +128,7 @@ def _candidates(logs: Sequence[Log], blame: Blame) -> dict[str, _Candidate]:
                 hits.setdefault((place, line.number), []).append((sign, line))
     candidates: dict[str, _Candidate] = {}
     for where in sorted(hits):
-        sign, line = min(hits[where], key=lambda hit: (hit[0].symptom, _SURE[hit[0].confidence]))
+        sign, line = min(hits[where], key=lambda hit: (hit[0].symptom, SURER[hit[0].confidence]))
         if "-9" in line.text and _ended_by_launcher(line, blame):
             continue
         line = _with_rank(line, blame)
@@ -139,7 +138,7 @@ def _candidates(logs: Sequence[Log], blame: Blame) -> dict[str, _Candidate]:
             if known is None or (known.symptom and not sign.symptom):
                 known = _Candidate(code, sign.means, confidence, sign.symptom, where, sign.exit_code)
                 candidates[code if code != NO_CODE else sign.means] = known
-            known.confidence = min(known.confidence, confidence, key=_SURE.__getitem__)
+            known.confidence = min(known.confidence, confidence, key=SURER.__getitem__)
             known.lines.append(line)
             if sign.decides not in known.decides:
                 known.decides.append(sign.decides)
@@ -338,7 +337,7 @@ def _is_explained(first: Traceback, others: Sequence[CauseFinding]) -> bool:
 def _once_each(found: Sequence[CauseFinding]) -> list[CauseFinding]:
     """The surest first, each code once; what comes after a sure one is at most likely, for it may follow from it."""
     kept: dict[str, CauseFinding] = {}
-    for finding in sorted(found, key=lambda f: _SURE[f.confidence]):
+    for finding in sorted(found, key=lambda f: SURER[f.confidence]):
         kept.setdefault(finding.code if finding.code != NO_CODE else finding.title, finding)
     ordered = list(kept.values())
     if ordered and ordered[0].confidence is not Confidence.UNCLEAR:

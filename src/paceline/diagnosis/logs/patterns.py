@@ -13,7 +13,7 @@ from paceline.findings import NO_CODE, Confidence
 HIGH, LIKELY, UNCLEAR = Confidence.HIGH, Confidence.LIKELY, Confidence.UNCLEAR
 # Trouble that has a name and no rule: its title is the sign's `means`.
 
-_WHERE_IT_IS = "py-spy dump --nonblocking --pid PID, on every rank while it hangs: the late rank is not in a collective"
+WHERE_IT_IS = "py-spy dump --nonblocking --pid PID, on every rank while it hangs: the late rank is not in a collective"
 _RUN_HERE = "paceline run ... the same script: it names the rank that the others wait for within seconds"
 _WHO_KILLED = "dmesg -T | grep -iE 'killed process|oom', on the host of that rank; without a line there, ask the scheduler who ended it"
 _WHO_LEFT = "the logs of the other ranks: the one whose output ends first, or that ended with 0, is the cause"
@@ -234,7 +234,7 @@ _START = (
           "hosts run different NCCL versions, or two ranks exchange different sizes",
           "python -c 'import torch; print(torch.__version__, torch.cuda.nccl.version())', on every host", "tensorflow/tensorflow #34375"),
     _sign(r"(?:Ranks? (?P<absent>\d[\d, ]*) failed to pass )?monitoredBarrier", "N01 R01", UNCLEAR,
-          "monitored_barrier names the ranks that did not come", _WHERE_IT_IS,
+          "monitored_barrier names the ranks that did not come", WHERE_IT_IS,
           "torch/csrc/distributed/c10d/ProcessGroupGloo.cpp"),
 )  # fmt: skip
 
@@ -305,7 +305,7 @@ _SYMPTOMS = (
           "a peer went away: it died, or ended before the others", _WHO_LEFT, "measured with gloo; gloo/transport/tcp/pair.cc", True),
     _sign(r"Timed out waiting \d+ms for (?:recv|send)\b", "N01 N02 M01", UNCLEAR,
           "a rank waited for a peer that did not come; the message names neither the peer nor the call",
-          f"{_WHERE_IT_IS}; or {_RUN_HERE}", "measured with gloo; pytorch/gloo #511", True),
+          f"{WHERE_IT_IS}; or {_RUN_HERE}", "measured with gloo; pytorch/gloo #511", True),
     _sign(r"Watchdog caught collective operation timeout|Some NCCL operations have failed or timed out|timed out in blocking wait|"
           r"taking the entire process down|dump signal due to a collective timeout", "N01 N06 M05", UNCLEAR,
           "a collective did not finish in time; the same line covers tokenising, a bad GPU, an uneven shard and a logging call",
