@@ -234,7 +234,14 @@ def test_an_error_file_of_torch_is_read():
 
 
 @pytest.mark.parametrize(
-    "text", ["Traceback (most recent call last):", "Traceback (most recent call last):\n  File", "\n", ""]
+    "text",
+    [
+        "Traceback (most recent call last):",
+        "Traceback (most recent call last):\n  File",
+        "\n",
+        "",
+        '{"py_callstack": ' + "[" * 100_000,
+    ],
 )
 def test_a_log_that_ends_in_the_middle_is_read_to_its_end(text):
     judged(text)

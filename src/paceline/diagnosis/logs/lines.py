@@ -350,7 +350,7 @@ def _error_file(log: Log) -> Iterator[Traceback]:
         return
     try:
         stack = json.loads(log.text)["message"]["extraInfo"]["py_callstack"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return
     if isinstance(stack, str):
         yield from tracebacks(Log(log.name, stack))
