@@ -184,6 +184,24 @@ def test_a_message_is_kept_whole(mark):
     assert finding.saw[1:3] == ("Missing key(s): a", "Unexpected: b")
 
 
+@pytest.mark.parametrize(
+    "line", ["wandb: Network error, Connection refused, entering retry loop.", "Broken pipe, leaving"]
+)
+@pytest.mark.parametrize("mark", ["[1,0]<stderr>:", "[default0]:"])
+def test_what_a_rank_writes_behind_its_exception_is_no_part_of_the_message(line, mark):
+    lines = [*raised("ValueError: bad sample", OWN).splitlines()[1:], line]
+    (finding,) = judged("\n".join(mark + line for line in lines) + "\n")
+    assert finding.confidence is Confidence.HIGH and finding.saw[0] == "ValueError: bad sample"
+    assert line not in finding.saw
+
+
+def test_lines_that_torch_marks_are_the_message():
+    lines = [*raised("torch.distributed.DistBackendError: NCCL error in: a.cpp:3, unhandled cuda error", OWN).splitlines()[1:],
+             "ncclUnhandledCudaError: Call to CUDA function failed.", "Last error:", "Cuda failure 'out of memory'"]  # fmt: skip
+    (finding,) = judged("\n".join("[rank0]: " + line for line in lines) + "\n")
+    assert finding.code == "C07"
+
+
 def test_a_message_ends_where_another_line_begins():
     text = raised("RuntimeError: no", OWN) + "[rank0]:[W1127 10:00:00.1 CUDA.cpp:3] Warning: destroy\nepoch 4 starts\n"
     (finding,) = judged(text)

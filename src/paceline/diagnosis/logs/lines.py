@@ -311,10 +311,10 @@ def _read(log: Log, first: RankLine) -> tuple[Traceback | None, int]:
         elif text.startswith(_CHAINED):
             is_chained = True
         elif not in_frames and text.strip():
-            # A line with the same mark before it, or one that is indented, goes on with the message.
-            is_more = (
-                text[:1] in (" ", "\t") or (line.rank is not None and line.text != line.whole) or _goes_on(log, line)
-            )
+            # torch's own mark stands before the lines of an exception alone, a launcher's before all that a rank writes.
+            # Source: torch/distributed/distributed_c10d.py, _distributed_excepthook
+            is_marked = "[rank" in line.whole.removesuffix(text)
+            is_more = text[:1] in (" ", "\t") or is_marked or _goes_on(log, line)
             if not is_more or len(outcomes[-1][1]) >= _MOST_MESSAGE_LINES or _is_another_message(text):
                 break
             outcomes[-1][1].append(text.strip())
