@@ -143,7 +143,13 @@ def test_a_process_that_ended_with_an_error_is_never_without_a_finding(closing, 
 
 
 @pytest.mark.parametrize(
-    "closing", ["trainer-1 exited with code 0", "srun: error: n: task 5: Exited with exit code 0", "epoch 3 done"]
+    "closing",
+    [
+        "trainer-1 exited with code 0",
+        "srun: error: n: task 5: Exited with exit code 0",
+        "epoch 3 done",
+        "INFO rendezvous: keep-alive 5 s, heartbeat timeout 60 s",
+    ],
 )
 def test_a_good_end_is_no_finding(closing):
     assert judged(f"loading data\n{closing}\n") == ()
@@ -200,6 +206,11 @@ def test_lines_that_torch_marks_are_the_message():
              "ncclUnhandledCudaError: Call to CUDA function failed.", "Last error:", "Cuda failure 'out of memory'"]  # fmt: skip
     (finding,) = judged("\n".join("[rank0]: " + line for line in lines) + "\n")
     assert finding.code == "C07"
+
+
+def test_a_syntax_error_is_repaired_where_it_is():
+    text = raised("SyntaxError: invalid syntax", OWN, '  File "/home/me/net.py", line 3\n    x = = 3\n        ^\n')
+    assert judged(text)[0].next == ("repair /home/me/net.py:3",)
 
 
 def test_a_message_ends_where_another_line_begins():

@@ -41,7 +41,8 @@ _GLOG = re.compile(r"\b[IWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{3}))?"
 _TIME_OF_DAY = re.compile(r"\s{0,8}\[?(\d\d):(\d\d):(\d\d)(?:[.,](\d{3}))?\]?\s")
 _ISO = re.compile(r"\b\d{4}-(\d\d)-(\d\d)[T_ ](\d\d):(\d\d):(\d\d)(?:[.,](\d{3}))?")
 _TRACEBACK = "Traceback (most recent call last)"
-_FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)')
+# Without a function: where the compiler found a SyntaxError.
+_FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+)|$)')
 _OUTCOME = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?\Z")
 _BARE = re.compile(r"(?m)^(?P<type>(?:[a-z_]\w{0,40}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception)): (?P<message>[^\n]+)")
 _MOST_MESSAGE_LINES = 30
@@ -117,7 +118,7 @@ class Traceback:
 
 def _spelled(frame: tuple[str, int, str]) -> str:
     file, line, function = frame
-    return f"{file}:{line} in {function}"
+    return f"{file}:{line} in {function}" if function else f"{file}:{line}"
 
 
 def _is_users(file: str) -> bool:
@@ -304,7 +305,7 @@ def _read(log: Log, first: RankLine) -> tuple[Traceback | None, int]:
                 break
             frames, in_frames, is_chained = [], True, False
         elif match := _FRAME.match(text):
-            frames.append((match["file"], int(match["line"]), match["function"]))
+            frames.append((match["file"], int(match["line"]), match["function"] or ""))
         elif in_frames and text[:1] not in (" ", "\t", "") and (outcome := _OUTCOME.match(text.strip())):
             outcomes.append((outcome["type"], [(outcome["message"] or "").strip()]))
             in_frames = False
