@@ -392,7 +392,7 @@ _PROGRAMS = (
     _sign(r"ResourceLimitExceeded", NO_CODE, UNCLEAR, "the account's quota for this type is used up",
           "aws service-quotas list-service-quotas --service-code sagemaker", "SageMaker API, CreateTrainingJob"),
     _sign(r"has been set to ERROR in coordination service|[Cc]ollective ops is aborted by|stopped sending heartbeats|"
-          r"heartbeat timeout", "C06 C04 N01", UNCLEAR,
+          r"task:\d+ heartbeat timeout", "C06 C04 N01", UNCLEAR,
           "a peer of TensorFlow's cluster is gone or stands still, and the service only guesses why",
           "the log of the task that this line names", "TensorFlow, coordination_service.cc, ring_alg.cc", True),
 )  # fmt: skip
