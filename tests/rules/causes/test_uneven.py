@@ -200,6 +200,10 @@ def test_a_rank_ahead_in_steps_and_behind_in_collectives_while_the_job_stands(ca
     (finding,) = found("M07", case(pulses=pulses))
     assert finding.ranks == (1,) and any("2 collectives behind" in line for line in finding.saw)
     assert found("M07", case()) == []
+    # In the middle of an epoch nothing says how many batches it would take.
+    made = case(pulses=pulses)
+    ranks = {**made.ranks, 1: replace(made.ranks[1], **loaded(40, 14, 13))}
+    assert found("M07", replace(made, ranks=ranks))[0].ruled_out == ()
 
 
 def test_parameters_without_gradient_are_listed(case, exit_of, found):
