@@ -255,12 +255,12 @@ def _with_place(finding: CauseFinding, found: Sequence[Traceback]) -> CauseFindi
     if own is None:
         return finding
     loads = any(file.endswith("torch/serialization.py") for file, *_ in own.frames)
-    way_out = (LOADED_TO_ONE_GPU,) if loads else ()
+    way_out = (_LOADED_TO_ONE_GPU,) if loads else ()
     return replace(finding, saw=(*finding.saw, own.users_frame()), next=(*way_out, *finding.next))
 
 
 _NO_MEMORY = re.compile(r"out of memory", re.IGNORECASE)
-LOADED_TO_ONE_GPU = "torch.load(..., map_location='cpu'), or the rank's own device: without it every rank loads to GPU 0 what GPU 0 saved"
+_LOADED_TO_ONE_GPU = "torch.load(..., map_location='cpu'), or the rank's own device: without it every rank loads to GPU 0 what GPU 0 saved"
 
 
 def _of_others(
@@ -282,10 +282,8 @@ def _of_others(
             saw=(f"{line}: KeyboardInterrupt", *([f"it was at {where}, which is no fault of that line"] if where else [])),
             next=("who pressed Ctrl-C or sent SIGINT: a person, a scheduler, a notebook's stop button",),
         )  # fmt: skip
-    if is_drivers(first.type) and ending is not None:
-        return None
     if is_drivers(first.type):
-        return CauseFinding(
+        return None if ending is not None else CauseFinding(
             code=NO_CODE, title="a process ended elsewhere", level=Level.CRASH, ranks=ranks, confidence=Confidence.UNCLEAR,
             saw=(*_message(first), f"{line}: the driver's exception, an echo"),
             next=("the log of that process, or the lines above this one: the first traceback there is the cause",),
