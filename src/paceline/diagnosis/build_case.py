@@ -34,7 +34,6 @@ def case_of(
     now_ns: int,
     lasts: bool,
     tails: Mapping[int, str] | None = None,
-    attempt: int | None = None,
 ) -> Case:
     """The case of a recording, complete or partial. The case's `not_judged` lists what was lost."""
     return build_case(
@@ -47,7 +46,6 @@ def case_of(
         now_ns=now_ns,
         lasts=lasts,
         not_judged=evidence.not_judged,
-        attempt=attempt,
     )
 
 

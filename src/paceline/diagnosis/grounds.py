@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from paceline.diagnosis.case import Case
+from paceline.diagnosis.hang.wait_graph import CALLS, EXCHANGES, FLIGHT_RECORDER
 from paceline.findings import Cause, CauseFinding, Confidence, Ground
-
-_CALLED_BY = frozenset({"flight recorder", "exchanges", "calls"})
 
 
 def grounds_of(case: Case, finding: CauseFinding) -> frozenset[Ground]:
@@ -23,7 +22,7 @@ def grounds_of(case: Case, finding: CauseFinding) -> frozenset[Ground]:
         or any(text and names(rank) for rank, text in case.tails.items()),
         Ground.SNAPSHOT: any(map(names, case.looks)) or any(not hosts or host in hosts for host in case.host_looks),
         Ground.CALLS: bool(case.divergences)
-        or (still is not None and still.basis in _CALLED_BY)
+        or (still is not None and still.basis in (CALLS, EXCHANGES, FLIGHT_RECORDER))
         or any(pulse.groups or pulse.last_call for pulse in case.pulses.values()),
         Ground.MARKS: bool(case.samplers) or any(map(names, case.replicas)),
         Ground.TIMES: case.tempo is not None

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -90,11 +91,9 @@ def restart(before: Sequence[Sequence[RankRecord]], now: Sequence[RankRecord], *
     """
     lost: int | None = None
     reached: int | None = 0
-    for place, ranks in enumerate(before):
-        after = before[place + 1] if place + 1 < len(before) else now
-        lost, reached = _lost(
-            reached, before[: place + 1], ranks, _loaded(after, before[: place + 1], job_started_ns)[0]
-        )
+    for place, (ranks, after) in enumerate(pairwise([*before, now]), 1):
+        has_loaded, _ = _loaded(after, before[:place], job_started_ns)
+        lost, reached = _lost(reached, before[:place], ranks, has_loaded)
     loaded, not_used = _loaded(now, before, job_started_ns)
     file = next((record.loaded_file for record in now if record.loaded_file), "")
     return Restart(

@@ -55,6 +55,10 @@ class PartChange:
     high_seconds: float | None = None
     """High end of the interval of the difference."""
 
+    @property
+    def moved_seconds(self) -> float:
+        return (self.after_seconds or 0.0) - (self.before_seconds or 0.0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDifference:
@@ -169,15 +173,11 @@ def _answer(step: PartChange) -> PaceAnswer:
 
 
 def _mostly(step: PartChange, parts: Sequence[PartChange]) -> str | None:
-    whole = _moved(step)
-    largest = max(parts, key=lambda part: _moved(part) / whole)
+    whole = step.moved_seconds
+    largest = max(parts, key=lambda part: part.moved_seconds / whole)
     is_sure = largest.low_seconds is not None and largest.high_seconds is not None
     is_sure = is_sure and (largest.low_seconds or 0.0) * (largest.high_seconds or 0.0) > 0
-    return largest.name if is_sure and _moved(largest) / whole >= _MOST_OF_IT else None
-
-
-def _moved(change: PartChange) -> float:
-    return (change.after_seconds or 0.0) - (change.before_seconds or 0.0)
+    return largest.name if is_sure and largest.moved_seconds / whole >= _MOST_OF_IT else None
 
 
 # -------------------------------------------------------------------------------------------------------- what else differs

@@ -62,7 +62,7 @@ class RunState:
 
 def run_state(run: Run, events: Iterable[Event]) -> RunState:
     """The state of a run whose events are these."""
-    told = _Told()
+    told = _NewestAttempt()
     for event in events:
         told.take(event)
     word, levels = _word(run, told), _levels(run)
@@ -79,8 +79,8 @@ def how_it_ended(run: Run) -> str:
     return _ENDED.get(run.status, "")
 
 
-class _Told:
-    """What the newest attempt has told so far."""
+class _NewestAttempt:
+    """What it has told so far."""
 
     def __init__(self) -> None:
         self.causes: dict[tuple[str, tuple[int, ...]], CauseFinding] = {}
@@ -112,7 +112,7 @@ def _levels(run: Run) -> frozenset[Level]:
     return _TOO_SLOW if run.secondary_status is SecondaryStatus.MAX_RUNTIME_EXCEEDED else _FATAL
 
 
-def _word(run: Run, told: _Told) -> str:
+def _word(run: Run, told: _NewestAttempt) -> str:
     word = how_it_ended(run)
     if word:
         return word

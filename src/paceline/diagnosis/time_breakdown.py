@@ -100,11 +100,11 @@ def _end(records: Sequence[RankRecord], end_ns: int | None) -> float | None:
 def _over_attempts(
     attempts: Sequence[Sequence[RankRecord]], value: Callable[[RankRecord], float | None]
 ) -> float | None:
-    means = [_mean(value(record) for record in records) for records in attempts]
+    means = [mean_of_known(value(record) for record in records) for records in attempts]
     known = [mean for mean in means if mean is not None]
     return sum(known) if len(known) == len(means) else None
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
+def mean_of_known(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return fmean(known) if known else None

@@ -66,21 +66,18 @@ def forecast(
     started_ns: int,
     limit_seconds: float | None,
     total: tuple[int | None, str],
-    step: int | None = None,
-    finished_steps: int = 0,
 ) -> Forecast | None:
     """The expected end at the present pace, compared with --max-run if there is one.
 
     None: before the first steps, or neither the limit nor the number of steps is known.
 
     `needed_seconds`: of the whole run, including the time so far; None if the number of steps is not known.
-    `finished_steps`: of an earlier attempt, if the script continues from its checkpoint.
 
     Holds:   with a limit, needed_seconds <= limit_seconds exactly when reaches_step >= total_steps, up to one step
     """
     if tempo is None or tempo.step_seconds <= 0:
         return None
-    done = finished_steps + (tempo.to_step if step is None else step)
+    done = tempo.to_step
     if done < FIRST_FORECAST_STEP:
         return None
     elapsed = (now_ns - started_ns) / 1e9

@@ -13,7 +13,7 @@ from paceline.diagnosis.unexplained_time import unexplained_time
 from paceline.facts import host_order
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
-_SURER = {Confidence.HIGH: 0, Confidence.LIKELY: 1, Confidence.UNCLEAR: 2}
+SURER = {Confidence.HIGH: 0, Confidence.LIKELY: 1, Confidence.UNCLEAR: 2}
 _ORDER: dict[str, int] = {level: place for place, level in enumerate((
     Level.DIVERGENCE, Level.CRASH, Level.LIMIT, Level.START, Level.STALL, Level.WAITING, Level.QUALITY, Level.SLOW,
 ))}  # fmt: skip
@@ -68,7 +68,7 @@ def diagnose(case: Case, causes: Sequence[Cause]) -> Diagnosis:
 
 def reading_order(finding: CauseFinding) -> tuple[Any, ...]:
     """Sorts findings as they are to be read: by level, then the surest first."""
-    return _ORDER.get(finding.level, 9), _SURER[finding.confidence], finding.code, finding.ranks
+    return _ORDER.get(finding.level, 9), SURER[finding.confidence], finding.code, finding.ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ def _is_displaced(finding: CauseFinding, found: Iterable[CauseFinding], beats: d
     return any(
         finding.code in beats.get(other.code, ())
         and _same_claim(finding, other)
-        and _SURER[other.confidence] <= max(_SURER[finding.confidence], _SURER[Confidence.LIKELY])
+        and SURER[other.confidence] <= max(SURER[finding.confidence], SURER[Confidence.LIKELY])
         for other in found
         if other is not finding
     )
@@ -137,12 +137,12 @@ def _same_claim(one: CauseFinding, other: CauseFinding) -> bool:
 def _best_of_each_claim(found: Sequence[CauseFinding]) -> list[CauseFinding]:
     """Of findings of one level about the same ranks the most certain; if none is certain, the two best."""
     kept: list[CauseFinding] = []
-    for finding in sorted(found, key=lambda f: (_SURER[f.confidence], f.code)):
+    for finding in sorted(found, key=lambda f: (SURER[f.confidence], f.code)):
         rivals = [
             k for k in kept if _kind(k) == _kind(finding) and k.ranks and finding.ranks and _same_claim(k, finding)
         ]
-        surest = min((_SURER[rival.confidence] for rival in rivals), default=3)
-        if not rivals or (surest == _SURER[Confidence.UNCLEAR] and len(rivals) < 2):
+        surest = min((SURER[rival.confidence] for rival in rivals), default=3)
+        if not rivals or (surest == SURER[Confidence.UNCLEAR] and len(rivals) < 2):
             kept.append(finding)
     return kept
 

@@ -75,7 +75,9 @@ def _answer(found: RunComparison, before: Evidence, after: Evidence) -> str:
     if found.answer is PaceAnswer.SAME:
         return f"{second} makes its steps as fast as {first}, within 2 % ({steps})"
     whole = step.before_seconds or 1.0
-    share, low, high = (abs(value or 0.0) / whole for value in (_moved(step), step.low_seconds, step.high_seconds))
+    share, low, high = (
+        abs(value or 0.0) / whole for value in (step.moved_seconds, step.low_seconds, step.high_seconds)
+    )
     between = f"{min(low, high):.1%} to {max(low, high):.1%}"
     mostly = f", most of it {found.mostly}" if found.mostly else ", in no part of the step more than in the others"
     return f"{second} is {share:.0%} {found.answer} a step than {first} ({between}){mostly} ({steps})"
@@ -108,11 +110,7 @@ def _row(change: PartChange) -> tuple[str, ...]:
     if change.low_seconds is None or change.high_seconds is None:
         return change.name, *values, UNKNOWN, UNKNOWN
     between = f"{_signed(change.low_seconds)} to {_signed(change.high_seconds)}"
-    return change.name, *values, _signed(_moved(change)), between
-
-
-def _moved(change: PartChange) -> float:
-    return (change.after_seconds or 0.0) - (change.before_seconds or 0.0)
+    return change.name, *values, _signed(change.moved_seconds), between
 
 
 def _signed(seconds: float) -> str:

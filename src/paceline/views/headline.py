@@ -1,10 +1,9 @@
 """The first failing rank in at most three lines, and the ranks that failed because of it."""
 
-import signal
 from collections.abc import Sequence
 
 from paceline.diagnosis.crash.missing_package import install_torch, lacks_torch
-from paceline.diagnosis.crash.root_cause import telling_line
+from paceline.diagnosis.crash.root_cause import signal_name, telling_line
 from paceline.facts import RankExit
 from paceline.recording.rank_sets import spell_ranks
 from paceline.spelling import plural
@@ -64,21 +63,14 @@ def _others(exits: Sequence[RankExit]) -> str:
 
 def _way_down(exit: RankExit) -> str:
     if exit.signalled_by_us:
-        return f"stopped by paceline with {_signal(-exit.code)}" if exit.code < 0 else "stopped by paceline"
+        return f"stopped by paceline with {signal_name(-exit.code)}" if exit.code < 0 else "stopped by paceline"
     if exit.error is not None:
         return f"raised {exit.error.type} after it"
     return f"{_ending(exit.code)} after it"
 
 
 def _ending(code: int) -> str:
-    return f"was ended by {_signal(-code)}" if code < 0 else f"ended with code {code}"
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    return f"was ended by {signal_name(-code)}" if code < 0 else f"ended with code {code}"
 
 
 def _first_line(text: str) -> str:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import median
 
 from paceline.diagnosis.slow.steady_step import steady_step_of
+from paceline.diagnosis.time_breakdown import mean_of_known
 from paceline.facts import RankRecord
 
 # With fewer steps the ratio of two ranks is chance.
@@ -94,9 +95,9 @@ def pace(
         ranks_wanted=max([*worlds, ranks_wanted or 0]) or len(current) or None,
         step=min((rank.step for rank in ranks if rank.step is not None), default=None),
         step_seconds=step_seconds,
-        data_fraction=_mean(rank.data_fraction for rank in ranks),
-        communication_fraction=_mean(rank.communication_fraction for rank in ranks),
-        checkpoint_fraction=_mean(rank.checkpoint_fraction for rank in ranks),
+        data_fraction=mean_of_known(rank.data_fraction for rank in ranks),
+        communication_fraction=mean_of_known(rank.communication_fraction for rank in ranks),
+        checkpoint_fraction=mean_of_known(rank.checkpoint_fraction for rank in ranks),
         samples_per_second=samples_per_second(current, step_seconds),
         spread=spread,
         slowest=slowest,
@@ -160,11 +161,6 @@ def _slowest(ranks: Iterable[RankPace]) -> tuple[RankPace | None, float | None]:
 
 def _fraction(part: float | None, whole: float) -> float | None:
     return None if part is None else part / whole
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
 
 
 def _median(values: Iterable[float | None]) -> float | None:

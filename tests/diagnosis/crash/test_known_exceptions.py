@@ -19,6 +19,9 @@ from paceline.diagnosis.crash.known_exceptions import no_line_at_fault, ways_out
         ("ImportError: /opt/flash_attn.so: undefined symbol: _ZN3c10", "an extension was built for another torch", True),
         ("AttributeError: module 'smdistributed.dataparallel.torch.distributed' has no attribute 'all_reduce_params'", "K10", False),
         ("AttributeError: module 'torch.distributed' has no attribute 'allreduce_params'", "K10", False),
+        # torch 1.13 and later have it.
+        ("AttributeError: module 'torch.distributed' has no attribute 'all_gather_into_tensor'", "of another release", False),
+        ("UnpicklingError: Weights only load failed. Re-running `torch.load` with `weights_only` set", "weights_only=False", False),
         ("RuntimeError: No CUDA GPUs are available", "daemon-reload", True),
         ("RuntimeError: Found no NVIDIA driver on your system.", "nvidia-smi", True),
         ("RuntimeError: CUDA error: system not yet initialized", "nvidia-fabricmanager", True),
@@ -48,6 +51,8 @@ def test_a_known_text_has_one_way_out(said, words, elsewhere):
         "ModuleNotFoundError: No module named 'mine'",
         "AttributeError: module 'mine' has no attribute 'all_reduce_params'",
         "ValueError: Invalid backend: 'nccl2x'",
+        # torch before 1.13, which does not know the argument.
+        "TypeError: 'weights_only' is an invalid keyword argument for Unpickler()",
         "train.py: error: the following arguments are required: --data",
     ],
 )

@@ -234,7 +234,14 @@ def test_an_error_file_of_torch_is_read():
 
 
 @pytest.mark.parametrize(
-    "text", ["Traceback (most recent call last):", "Traceback (most recent call last):\n  File", "\n", ""]
+    "text",
+    [
+        "Traceback (most recent call last):",
+        "Traceback (most recent call last):\n  File",
+        "\n",
+        "",
+        '{"py_callstack": ' + "[" * 100_000,
+    ],
 )
 def test_a_log_that_ends_in_the_middle_is_read_to_its_end(text):
     judged(text)
@@ -254,6 +261,21 @@ def test_a_log_of_many_lines_is_read_quickly():
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "exit code 1\n" + "\n" * 100_000 + "Killed by hand\n",
+        "ValueError: a sample that is left out\n" * 50_000,
+        "Missing ranks:\n1: [grad.a]\n" + "step 3 loss 0.5\n" * 200_000,
+    ],
+    ids=["blank_lines", "exceptions_that_were_caught", "a_stall_without_marks"],
+)
+def test_many_lines_of_one_kind_are_read_quickly(text):
+    began = time.process_time()
+    judged(text)
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
     ("line", "ranks"),
     [
         ("[Rank 0]: Ranks 1 failed to pass monitoredBarrier in 15000 ms", (1,)),
@@ -265,3 +287,25 @@ def test_a_log_of_many_lines_is_read_quickly():
 )
 def test_a_rank_that_waited_is_not_named_for_the_one_that_did_not_come(line, ranks):
     assert judged(line).findings[0].ranks == ranks
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("Warning  Evicted  kubelet  The node had condition: [DiskPressure].", ["C09"]),
+        ("Failed to admit pod train-0 - node has conditions: [MemoryPressure, DiskPressure]", ["C09"]),
+        ("Pod ephemeral local storage usage exceeds the total limit of containers 20Gi.", ["C09"]),
+        ("  DiskPressure     False   Mon, 01 Jan   KubeletHasNoDiskPressure   kubelet has no disk pressure", []),
+    ],
+)
+def test_an_eviction_and_not_the_state_of_a_healthy_node_is_a_full_disk(text, codes):
+    assert [finding.code for finding in judged(text + "\n").findings] == codes
+
+
+@pytest.mark.parametrize(
+    ("program", "sure"), [("train.py", True), ("__main__.py", True), ("torchrun", False), ("pip", False)]
+)
+def test_of_a_refused_command_line_only_the_scripts_own_is_sure(program, sure):
+    (finding,) = judged(f"{program}: error: unrecognized arguments: --nproc_per_nod=2\n").findings
+    assert (finding.code, finding.confidence is Confidence.HIGH) == ("C01", sure)
+    assert ("the script" in finding.title) is sure

@@ -143,7 +143,13 @@ def test_a_process_that_ended_with_an_error_is_never_without_a_finding(closing, 
 
 
 @pytest.mark.parametrize(
-    "closing", ["trainer-1 exited with code 0", "srun: error: n: task 5: Exited with exit code 0", "epoch 3 done"]
+    "closing",
+    [
+        "trainer-1 exited with code 0",
+        "srun: error: n: task 5: Exited with exit code 0",
+        "epoch 3 done",
+        "INFO rendezvous: keep-alive 5 s, heartbeat timeout 60 s",
+    ],
 )
 def test_a_good_end_is_no_finding(closing):
     assert judged(f"loading data\n{closing}\n") == ()
@@ -184,7 +190,70 @@ def test_a_message_is_kept_whole(mark):
     assert finding.saw[1:3] == ("Missing key(s): a", "Unexpected: b")
 
 
+@pytest.mark.parametrize(
+    "line", ["wandb: Network error, Connection refused, entering retry loop.", "Broken pipe, leaving"]
+)
+@pytest.mark.parametrize("mark", ["[1,0]<stderr>:", "[default0]:"])
+def test_what_a_rank_writes_behind_its_exception_is_no_part_of_the_message(line, mark):
+    lines = [*raised("ValueError: bad sample", OWN).splitlines()[1:], line]
+    (finding,) = judged("\n".join(mark + line for line in lines) + "\n")
+    assert finding.confidence is Confidence.HIGH and finding.saw[0] == "ValueError: bad sample"
+    assert line not in finding.saw
+
+
+def test_lines_that_torch_marks_are_the_message():
+    lines = [*raised("torch.distributed.DistBackendError: NCCL error in: a.cpp:3, unhandled cuda error", OWN).splitlines()[1:],
+             "ncclUnhandledCudaError: Call to CUDA function failed.", "Last error:", "Cuda failure 'out of memory'"]  # fmt: skip
+    (finding,) = judged("\n".join("[rank0]: " + line for line in lines) + "\n")
+    assert finding.code == "C07"
+
+
+def test_a_syntax_error_is_repaired_where_it_is():
+    text = raised("SyntaxError: invalid syntax", OWN, '  File "/home/me/net.py", line 3\n    x = = 3\n        ^\n')
+    assert judged(text)[0].next == ("repair /home/me/net.py:3",)
+
+
 def test_a_message_ends_where_another_line_begins():
     text = raised("RuntimeError: no", OWN) + "[rank0]:[W1127 10:00:00.1 CUDA.cpp:3] Warning: destroy\nepoch 4 starts\n"
     (finding,) = judged(text)
     assert finding.saw[0] == "RuntimeError: no" and "epoch" not in " ".join(finding.saw)
+
+
+def test_an_interruption_without_a_frame_shows_no_empty_line():
+    (finding,) = judged(raised("KeyboardInterrupt"))
+    assert finding.code == "C04" and finding.saw == ("train.log:2: KeyboardInterrupt",)
+
+
+def test_the_traceback_of_a_peer_right_behind_one_without_a_mark_is_not_its_end():
+    echo = raised("RuntimeError: Connection closed by peer [10.0.0.1]:4", OWN).partition("\n")[2]
+    (finding,) = judged(raised("ValueError: bad sample", OWN) + echo)
+    assert finding.code == "C01" and finding.saw[0] == "ValueError: bad sample"
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "\nDuring handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n",
+        "Original Traceback (most recent call last):\n",
+    ],
+)
+def test_a_chained_exception_and_that_of_a_loader_worker_are_one_with_the_first(between):
+    (finding,) = judged(raised("RuntimeError: Caught KeyError", LIBRARY) + between + OWN + "KeyError: 3\n")
+    assert finding.saw[:2] == ("KeyError: 3", "/home/me/train.py:61 in step") and finding.ruled_out == ()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "Exception ignored in: <function Loader.__del__ at 0x7f1>",
+        "Exception ignored while calling deallocator <function Loader.__del__ at 0x7f1>:",
+        "--- Logging error ---",
+    ],
+)
+@pytest.mark.parametrize("mark", ["", "[rank1]: "])
+def test_an_exception_that_ends_nothing_is_no_cause(head, mark):
+    text = raised("TypeError: not all arguments converted", OWN)
+    lines = [head, *text.splitlines()[1:], "Call stack:", *OWN.splitlines()]
+    assert judged("\n".join(mark + line for line in lines) + "\n") == ()
+    (finding,) = judged("\n".join(mark + line for line in lines) + "\n" + raised("KeyError: 3", OWN))
+    assert finding.saw[0] == "KeyError: 3"

@@ -51,6 +51,8 @@ def test_an_epoch_may_have_some_steps_more_or_less():
         [3000.0 if number in (0, 10, 150, 155) else 0.0 for number in range(200)],
         # Most steps wait: that is a loss of each step.
         [300.0 if number % 2 else 0.0 for number in range(200)],
+        # The steps between wait for longer, all together.
+        [500.0 if number % 50 == 0 else 40.0 for number in range(200)],
         # Short ones.
         [50.0 if number % 50 == 0 else 0.0 for number in range(200)],
         # Not much longer than usual.

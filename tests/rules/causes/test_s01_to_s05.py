@@ -6,6 +6,7 @@ import pytest
 
 from paceline.diagnosis.snapshots import HostSnapshot
 from paceline.diagnosis.verdict import diagnose
+from paceline.facts import Step
 from paceline.findings import Confidence
 from paceline.rules import discover
 
@@ -233,6 +234,19 @@ def test_the_loaders_of_all_ranks(found, slow, tempo, rank_tempo):
     (finding,) = found("s05", slow(loading))
     assert finding.ranks == (0, 1)
     assert "every rank" in finding.saw[0]
+
+
+def test_a_wait_at_each_epoch_says_what_the_steps_between_wait(found, case):
+    def step(number):
+        wait_ms = 8000 if number % 100 == 0 else 40
+        times = {"end_ns": 0, "communication_ns": 0, "checkpoint_ns": 0}
+        return Step(index=number, duration_ns=(wait_ms + 40) * 10**6, data_ns=wait_ms * 10**6, **times)
+
+    made = case(still=False)
+    ranks = {rank: replace(record, steps=tuple(map(step, range(500)))) for rank, record in made.ranks.items()}
+    (finding,) = found("s05", replace(made, ranks=ranks))
+    assert "waits 8.0 s inside the DataLoader every 100 steps" in finding.saw[0]
+    assert finding.saw[1] == "the median step waits 40 ms"
 
 
 def test_a_loader_that_nobody_can_see(missing, slow, tempo, rank_tempo):

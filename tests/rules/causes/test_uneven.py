@@ -63,6 +63,12 @@ def test_without_a_loader_the_two_best_are_named(left):
     assert judged(left({})) == [("M05", (1,), Confidence.UNCLEAR), ("M11", (1,), Confidence.UNCLEAR)]
 
 
+def test_a_rank_that_raised_behind_a_shell_that_ended_with_0_did_not_run_to_its_end(left, exit_of):
+    made = left(loaded(12, 12, 12), loaded(40, 13, 12))
+    raised = replace(made, exits=(exit_of(1, 0, error=("ValueError", "bad")), *made.exits[1:]))
+    assert judged(raised) == [("C01", (1,), Confidence.HIGH)]
+
+
 def test_a_call_of_exit_is_neither(left):
     assert judged(left({}, left_by=2)) == [("C06", (1,), Confidence.HIGH)]
 
@@ -194,6 +200,10 @@ def test_a_rank_ahead_in_steps_and_behind_in_collectives_while_the_job_stands(ca
     (finding,) = found("M07", case(pulses=pulses))
     assert finding.ranks == (1,) and any("2 collectives behind" in line for line in finding.saw)
     assert found("M07", case()) == []
+    # In the middle of an epoch nothing says how many batches it would take.
+    made = case(pulses=pulses)
+    ranks = {**made.ranks, 1: replace(made.ranks[1], **loaded(40, 14, 13))}
+    assert found("M07", replace(made, ranks=ranks))[0].ruled_out == ()
 
 
 def test_parameters_without_gradient_are_listed(case, exit_of, found):

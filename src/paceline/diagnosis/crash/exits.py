@@ -67,8 +67,8 @@ def ended_by(exit: RankExit, *signals: signal.Signals) -> bool:
 
 
 def early_ends(case: Case) -> tuple[RankExit, ...]:
-    """Ranks that ended with 0 while others still needed them."""
-    return tuple(exit for exit in case.exits if exit.code == 0)
+    """Ranks that ended with 0 and raised nothing while others still needed them."""
+    return tuple(exit for exit in case.exits if exit.code == 0 and exit.error is None)
 
 
 def tail_of(case: Case, rank: int) -> str:
@@ -81,10 +81,10 @@ def words_of(case: Case, exit: RankExit) -> str:
     return error + tail_of(case, exit.rank)
 
 
-def matching_line(text: str, pattern: re.Pattern[str], *, room: int = 200) -> str:
-    """The last line that contains the pattern, cut to `room`; "" if there is none."""
+def matching_line(text: str, pattern: re.Pattern[str]) -> str:
+    """The last line that contains the pattern, cut to 200 characters; "" if there is none."""
     lines = [line.strip() for line in text.splitlines() if pattern.search(line)]
-    return lines[-1][:room] if lines else ""
+    return lines[-1][:200] if lines else ""
 
 
 def saying(case: Case, pattern: re.Pattern[str]) -> Iterator[tuple[RankExit, str]]:

@@ -68,7 +68,7 @@ KNOWN = (
         "torch/distributed/distributed_c10d.py",
     ),
     _known(
-        r"Weights only load failed|weights_only",
+        r"Weights only load failed",
         "for a file that you trust: torch.load(..., weights_only=False), or torch.serialization.add_safe_globals with the names above; "
         "torch 2.6 made weights_only=True the default",
         "torch/serialization.py",
@@ -152,7 +152,7 @@ KNOWN = (
     ),
     _known(
         r"module '(?:smdistributed[\w.]*|torch\.distributed)' has no attribute '\w+'",
-        "no release had that name: paceline check SCRIPT says which one is meant (K10)",
+        "that name is of another release, or of none: paceline check SCRIPT says which one is meant (K10), torch.__version__ what is here",
         "AWS, SMDDP 1.0 to 1.4, API documents",
     ),
     _known(

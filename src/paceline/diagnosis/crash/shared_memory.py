@@ -44,11 +44,11 @@ def shortage_in(text: str) -> Shortage | None:
     return shortage_line(text)[0]
 
 
-def shortage_line(text: str, *, room: int = 200) -> tuple[Shortage | None, str]:
-    """The same with the line itself, cut to `room`."""
+def shortage_line(text: str) -> tuple[Shortage | None, str]:
+    """The same with the line itself, cut to 200 characters."""
     for line in reversed(text.splitlines()):
         if (shortage := _of(line)) is not None:
-            return shortage, line.strip()[:room]
+            return shortage, line.strip()[:200]
     return None, ""
 
 

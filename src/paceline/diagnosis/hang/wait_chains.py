@@ -29,11 +29,6 @@ class Standing:
     first: bool = True
     """It is the oldest of all that is not over on the rank. False: the rank waits in another group, and this one is queued behind it."""
 
-    @property
-    def first_missing(self) -> int:
-        """The first number that is not over on this rank."""
-        return self.issued + 1 if self.open is None else self.open
-
 
 class Delay(StrEnum):
     """How a rank delays another rank of a group."""

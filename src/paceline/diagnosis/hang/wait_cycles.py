@@ -7,7 +7,7 @@ from paceline.diagnosis.case import Call, Case, GroupCounters, Heartbeat
 from paceline.diagnosis.hang.wait_graph import DEFAULT_GROUP_NAMES, HOST_RECORDER, is_pending
 from paceline.diagnosis.stacks import frames_of
 
-_TO_ONE_PEER = ("send", "recv")
+TO_ONE_PEER = ("send", "recv")
 _CALLED_IN = "torch/distributed/distributed_c10d.py"
 
 
@@ -89,7 +89,7 @@ def _wait_of(case: Case, rank: int) -> Wait | None:
     if (
         call is not None
         and call.index == 0
-        and call.operation in _TO_ONE_PEER
+        and call.operation in TO_ONE_PEER
         and call.root is not None
         and pulse.phase == "communication"
     ):
@@ -140,7 +140,7 @@ def _first_on_device(pulse: Heartbeat) -> tuple[str, str] | None:
 
 def _in_a_message(case: Case, pulse: Heartbeat) -> Iterator[Wait]:
     """A send or receive that is not over, by a device's recorder, and that its other end has not issued."""
-    call = pulse.last_call if pulse.last_call is not None and pulse.last_call.operation in _TO_ONE_PEER else None
+    call = pulse.last_call if pulse.last_call is not None and pulse.last_call.operation in TO_ONE_PEER else None
     for counters in pulse.groups or ():
         for message in counters.messages:
             (other,) = [rank for rank in message if rank != pulse.rank] or [pulse.rank]

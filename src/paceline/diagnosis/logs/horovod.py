@@ -15,6 +15,7 @@ from paceline.spelling import plural
 _HEAD = re.compile(r"(?:Missing|Stalled) ranks:")
 _RANK = re.compile(r"(\d{1,6}): \[([^\]\n]*)\]?\s*\Z")
 _SHOWN_NAMES = 2
+_LOOKED_BACK = 10_000
 
 
 def judge_stalls(logs: Sequence[Log]) -> list[CauseFinding]:
@@ -58,7 +59,7 @@ def judge_stalls(logs: Sequence[Log]) -> list[CauseFinding]:
 def _last_words(logs: Sequence[Log], rank: int) -> list[str]:
     """The last line of a rank, which says what it does instead."""
     for log in logs:
-        for number in range(log.line_count, 0, -1):
+        for number in range(log.line_count, max(log.line_count - _LOOKED_BACK, 0), -1):
             line = log.line(number)
             if line.rank == rank and line.text.strip():
                 return [f"the last line of rank {rank}: {line.text.strip()[:120]}"]

@@ -19,12 +19,11 @@ from paceline.diagnosis.logs.members import judge_members
 from paceline.diagnosis.logs.patterns import SIGNS, TITLES, Sign, is_symptom
 from paceline.diagnosis.logs.time_limits import judge_limit, limits
 from paceline.diagnosis.logs.timeouts import LoggedWait, follows, judge_waits, waits
-from paceline.diagnosis.verdict import Diagnosis
+from paceline.diagnosis.verdict import SURER, Diagnosis
 from paceline.findings import NO_CODE, CauseFinding, Confidence
 from paceline.spelling import plural
 
 _LEVELS = {"N": Level.STALL, "M": Level.DIVERGENCE, "C": Level.CRASH, "R": Level.START, "S": Level.SLOW}
-_SURE = {Confidence.HIGH: 0, Confidence.LIKELY: 1, Confidence.UNCLEAR: 2}
 _MOST_FINDINGS = 4
 _MOST_MATCHES = 200
 _LAUNCHERS = ("ChildFailedError", "SignalException", "CalledProcessError")
@@ -129,7 +128,7 @@ def _candidates(logs: Sequence[Log], blame: Blame) -> dict[str, _Candidate]:
                 hits.setdefault((place, line.number), []).append((sign, line))
     candidates: dict[str, _Candidate] = {}
     for where in sorted(hits):
-        sign, line = min(hits[where], key=lambda hit: (hit[0].symptom, _SURE[hit[0].confidence]))
+        sign, line = min(hits[where], key=lambda hit: (hit[0].symptom, SURER[hit[0].confidence]))
         if "-9" in line.text and _ended_by_launcher(line, blame):
             continue
         line = _with_rank(line, blame)
@@ -139,7 +138,7 @@ def _candidates(logs: Sequence[Log], blame: Blame) -> dict[str, _Candidate]:
             if known is None or (known.symptom and not sign.symptom):
                 known = _Candidate(code, sign.means, confidence, sign.symptom, where, sign.exit_code)
                 candidates[code if code != NO_CODE else sign.means] = known
-            known.confidence = min(known.confidence, confidence, key=_SURE.__getitem__)
+            known.confidence = min(known.confidence, confidence, key=SURER.__getitem__)
             known.lines.append(line)
             if sign.decides not in known.decides:
                 known.decides.append(sign.decides)
@@ -256,12 +255,12 @@ def _with_place(finding: CauseFinding, found: Sequence[Traceback]) -> CauseFindi
     if own is None:
         return finding
     loads = any(file.endswith("torch/serialization.py") for file, *_ in own.frames)
-    way_out = (LOADED_TO_ONE_GPU,) if loads else ()
+    way_out = (_LOADED_TO_ONE_GPU,) if loads else ()
     return replace(finding, saw=(*finding.saw, own.users_frame()), next=(*way_out, *finding.next))
 
 
 _NO_MEMORY = re.compile(r"out of memory", re.IGNORECASE)
-LOADED_TO_ONE_GPU = "torch.load(..., map_location='cpu'), or the rank's own device: without it every rank loads to GPU 0 what GPU 0 saved"
+_LOADED_TO_ONE_GPU = "torch.load(..., map_location='cpu'), or the rank's own device: without it every rank loads to GPU 0 what GPU 0 saved"
 
 
 def _of_others(
@@ -280,13 +279,11 @@ def _of_others(
         where = first.users_frame() or first.innermost()
         return CauseFinding(
             code="C04", title="interrupted from outside", level=Level.CRASH, ranks=ranks, confidence=Confidence.LIKELY,
-            saw=(f"{line}: KeyboardInterrupt", f"it was at {where}, which is no fault of that line" if where else ""),
+            saw=(f"{line}: KeyboardInterrupt", *([f"it was at {where}, which is no fault of that line"] if where else [])),
             next=("who pressed Ctrl-C or sent SIGINT: a person, a scheduler, a notebook's stop button",),
         )  # fmt: skip
-    if is_drivers(first.type) and ending is not None:
-        return None
     if is_drivers(first.type):
-        return CauseFinding(
+        return None if ending is not None else CauseFinding(
             code=NO_CODE, title="a process ended elsewhere", level=Level.CRASH, ranks=ranks, confidence=Confidence.UNCLEAR,
             saw=(*_message(first), f"{line}: the driver's exception, an echo"),
             next=("the log of that process, or the lines above this one: the first traceback there is the cause",),
@@ -338,7 +335,7 @@ def _is_explained(first: Traceback, others: Sequence[CauseFinding]) -> bool:
 def _once_each(found: Sequence[CauseFinding]) -> list[CauseFinding]:
     """The surest first, each code once; what comes after a sure one is at most likely, for it may follow from it."""
     kept: dict[str, CauseFinding] = {}
-    for finding in sorted(found, key=lambda f: _SURE[f.confidence]):
+    for finding in sorted(found, key=lambda f: SURER[f.confidence]):
         kept.setdefault(finding.code if finding.code != NO_CODE else finding.title, finding)
     ordered = list(kept.values())
     if ordered and ordered[0].confidence is not Confidence.UNCLEAR:

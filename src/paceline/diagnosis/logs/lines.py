@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
+from itertools import islice
 
 from paceline.probes.stacks import is_users_file
 
@@ -40,11 +41,17 @@ _GLOG = re.compile(r"\b[IWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{3}))?"
 _TIME_OF_DAY = re.compile(r"\s{0,8}\[?(\d\d):(\d\d):(\d\d)(?:[.,](\d{3}))?\]?\s")
 _ISO = re.compile(r"\b\d{4}-(\d\d)-(\d\d)[T_ ](\d\d):(\d\d):(\d\d)(?:[.,](\d{3}))?")
 _TRACEBACK = "Traceback (most recent call last)"
-_FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)')
+# Without a function: where the compiler found a SyntaxError.
+_FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+)|$)')
 _OUTCOME = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?\Z")
 _BARE = re.compile(r"(?m)^(?P<type>(?:[a-z_]\w{0,40}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception)): (?P<message>[^\n]+)")
 _MOST_MESSAGE_LINES = 30
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+# What torch puts into the message of an exception that a DataLoader worker raised. Source: torch/_utils.py, ExceptionWrapper
+_ORIGINAL = f"Original {_TRACEBACK}"
+# Exceptions that Python prints and that end nothing: of destructors, and of a log call that does not fit its arguments.
+# Sources: CPython, Python/errors.c, PyErr_WriteUnraisable; Lib/logging/__init__.py, Handler.handleError
+_ENDS_NOTHING = ("Exception ignored ", "--- Logging error ---")
 _DAY_SECONDS = 86400
 _HALF_A_YEAR = 183
 _STAMP_WITHIN = 400
@@ -52,6 +59,7 @@ _LONGEST_LINE = 1 << 12
 _TOO_LONG = re.compile(rf"(?m)^([^\n]{{{_LONGEST_LINE}}})[^\n]+")
 _MOST_TRACEBACK_LINES = 400
 _MOST_TRACEBACKS = 256
+_LOOKED_BACK = 40
 
 # Month, day, hour, minute, second, millisecond; month and day 0 where only the time of day is known.
 Moment = tuple[int, int, int, int, int, int]
@@ -110,7 +118,7 @@ class Traceback:
 
 def _spelled(frame: tuple[str, int, str]) -> str:
     file, line, function = frame
-    return f"{file}:{line} in {function}"
+    return f"{file}:{line} in {function}" if function else f"{file}:{line}"
 
 
 def _is_users(file: str) -> bool:
@@ -173,9 +181,9 @@ class Log:
     def line_count(self) -> int:
         return len(self._starts) - (self._starts[-1] == len(self.text))
 
-    def moment_before(self, number: int, reach: int = 40) -> Moment | None:
+    def moment_before(self, number: int) -> Moment | None:
         """The newest time stamp at or before a line."""
-        for near in range(number, max(number - reach, 0), -1):
+        for near in range(number, max(number - _LOOKED_BACK, 0), -1):
             if (found := moment_in(self.raw(near)[:_STAMP_WITHIN])) is not None:
                 return found
         return None
@@ -268,37 +276,46 @@ def tracebacks(log: Log) -> Iterator[Traceback]:
         traceback, last = _read(log, first)
         if traceback is not None:
             done, found = last, found + 1
-            yield traceback
+            if not _ends_nothing(log, first):
+                yield traceback
 
 
 def _of_whom(log: Log, number: int) -> int | None:
     return log.line(number).rank
 
 
+def _ends_nothing(log: Log, first: RankLine) -> bool:
+    near = (log.line(number) for number in range(first.number - 1, max(first.number - _LOOKED_BACK, 0), -1))
+    before = next((line for line in near if line.rank == first.rank), None)
+    return before is not None and before.text.startswith(_ENDS_NOTHING)
+
+
 def _read(log: Log, first: RankLine) -> tuple[Traceback | None, int]:
     frames: list[tuple[str, int, str]] = []
     outcomes: list[tuple[str, list[str]]] = []
     last = first.number
-    in_frames = True
+    in_frames, is_chained = True, False
     for number in range(first.number + 1, min(first.number + _MOST_TRACEBACK_LINES, log.line_count) + 1):
         line = log.line(number)
         if line.rank != first.rank:
             continue
         text = line.text
         if _TRACEBACK in text:
-            if not outcomes or in_frames:
+            if in_frames or not (is_chained or text.startswith(_ORIGINAL)):
                 break
-            frames, in_frames = [], True
+            frames, in_frames, is_chained = [], True, False
         elif match := _FRAME.match(text):
-            frames.append((match["file"], int(match["line"]), match["function"]))
+            frames.append((match["file"], int(match["line"]), match["function"] or ""))
         elif in_frames and text[:1] not in (" ", "\t", "") and (outcome := _OUTCOME.match(text.strip())):
             outcomes.append((outcome["type"], [(outcome["message"] or "").strip()]))
             in_frames = False
-        elif not in_frames and text.strip() and not text.startswith(_CHAINED):
-            # A line with the same mark before it, or one that is indented, goes on with the message.
-            is_more = (
-                text[:1] in (" ", "\t") or (line.rank is not None and line.text != line.whole) or _goes_on(log, line)
-            )
+        elif text.startswith(_CHAINED):
+            is_chained = True
+        elif not in_frames and text.strip():
+            # torch's own mark stands before the lines of an exception alone, a launcher's before all that a rank writes.
+            # Source: torch/distributed/distributed_c10d.py, _distributed_excepthook
+            is_marked = "[rank" in line.whole.removesuffix(text)
+            is_more = text[:1] in (" ", "\t") or is_marked or _goes_on(log, line)
             if not is_more or len(outcomes[-1][1]) >= _MOST_MESSAGE_LINES or _is_another_message(text):
                 break
             outcomes[-1][1].append(text.strip())
@@ -322,7 +339,8 @@ def _is_another_message(text: str) -> bool:
 
 def bare_exceptions(log: Log) -> Iterator[Traceback]:
     """Lines of a log without any traceback that name an exception: who catches one often prints its text alone."""
-    for match in _BARE.finditer(log.text) if _TRACEBACK not in log.text else ():
+    found = _BARE.finditer(log.text) if _TRACEBACK not in log.text else ()
+    for match in islice(found, _MOST_TRACEBACKS):
         line = log.line_at(match.start())
         yield Traceback(line, match["type"], match["message"].strip(), (), log.moment_before(line.number))
 
@@ -333,7 +351,7 @@ def _error_file(log: Log) -> Iterator[Traceback]:
         return
     try:
         stack = json.loads(log.text)["message"]["extraInfo"]["py_callstack"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return
     if isinstance(stack, str):
         yield from tracebacks(Log(log.name, stack))

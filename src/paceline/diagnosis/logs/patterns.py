@@ -4,7 +4,6 @@ Text alone seldom decides: most lines are what a victim says. `symptom` lines ne
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from paceline.diagnosis.crash.root_cause import is_symptom_text
@@ -14,7 +13,7 @@ from paceline.findings import NO_CODE, Confidence
 HIGH, LIKELY, UNCLEAR = Confidence.HIGH, Confidence.LIKELY, Confidence.UNCLEAR
 # Trouble that has a name and no rule: its title is the sign's `means`.
 
-_WHERE_IT_IS = "py-spy dump --nonblocking --pid PID, on every rank while it hangs: the late rank is not in a collective"
+WHERE_IT_IS = "py-spy dump --nonblocking --pid PID, on every rank while it hangs: the late rank is not in a collective"
 _RUN_HERE = "paceline run ... the same script: it names the rank that the others wait for within seconds"
 _WHO_KILLED = "dmesg -T | grep -iE 'killed process|oom', on the host of that rank; without a line there, ask the scheduler who ended it"
 _WHO_LEFT = "the logs of the other ranks: the one whose output ends first, or that ended with 0, is the cause"
@@ -178,7 +177,7 @@ _ENDS = (
     _sign(r"Fatal Python error: (?:Segmentation fault|Bus error|Illegal instruction)|Signal (?:4|7|8|11) \(SIG\w+\)|"
           r"exitcode\s*:? -(?:4|7|8|11)\b|Segmentation fault|\*\*\* SIGSEGV", "C05", LIKELY,
           "native code crashed", "python -X faulthandler, or a core file: the native frames name the library", "signal(7)"),
-    _sign(r"(?m): line \d+: +\d+ Killed\b|^\s*Killed\s*$|Signal 9 \(SIGKILL\)|"
+    _sign(r"(?m): line \d+: +\d+ Killed\b|^[ \t]*Killed[ \t]*$|Signal 9 \(SIGKILL\)|"
           r"exitcode\s*:? -9\b|return code (?:-9|137)\b|exit(?:ed with)? code (?:-9|137)\b|task \d+: Killed\b", "C04 C02",
           UNCLEAR,
           "a rank was killed, and these lines do not say by what", _WHO_KILLED, "fidelity/stoke #31; measured with torchrun 2.13"),
@@ -235,7 +234,7 @@ _START = (
           "hosts run different NCCL versions, or two ranks exchange different sizes",
           "python -c 'import torch; print(torch.__version__, torch.cuda.nccl.version())', on every host", "tensorflow/tensorflow #34375"),
     _sign(r"(?:Ranks? (?P<absent>\d[\d, ]*) failed to pass )?monitoredBarrier", "N01 R01", UNCLEAR,
-          "monitored_barrier names the ranks that did not come", _WHERE_IT_IS,
+          "monitored_barrier names the ranks that did not come", WHERE_IT_IS,
           "torch/csrc/distributed/c10d/ProcessGroupGloo.cpp"),
 )  # fmt: skip
 
@@ -306,7 +305,7 @@ _SYMPTOMS = (
           "a peer went away: it died, or ended before the others", _WHO_LEFT, "measured with gloo; gloo/transport/tcp/pair.cc", True),
     _sign(r"Timed out waiting \d+ms for (?:recv|send)\b", "N01 N02 M01", UNCLEAR,
           "a rank waited for a peer that did not come; the message names neither the peer nor the call",
-          f"{_WHERE_IT_IS}; or {_RUN_HERE}", "measured with gloo; pytorch/gloo #511", True),
+          f"{WHERE_IT_IS}; or {_RUN_HERE}", "measured with gloo; pytorch/gloo #511", True),
     _sign(r"Watchdog caught collective operation timeout|Some NCCL operations have failed or timed out|timed out in blocking wait|"
           r"taking the entire process down|dump signal due to a collective timeout", "N01 N06 M05", UNCLEAR,
           "a collective did not finish in time; the same line covers tokenising, a bad GPU, an uneven shard and a logging call",
@@ -319,15 +318,21 @@ _SYMPTOMS = (
           "NCCL_DEBUG=WARN: the line above it says which", "NVIDIA/nccl", True),
 )  # fmt: skip
 
+_REFUSED = (
+    r"error: (?:unrecognized arguments|the following arguments are required|argument [^\n:]{1,80}: "
+    r"(?:invalid|expected|not allowed|ignored))"
+)
 # What launchers, argparse, the interpreter and other frameworks say of a process that wrote no traceback.
 _PROGRAMS = (
     _sign(r"error: unrecognized arguments:[^\n]*--local[-_]rank", "C01", HIGH,
           "the script does not know the option --local-rank, which its launcher gives to it",
           "read the rank from os.environ['LOCAL_RANK'] and start with torchrun; or let argparse take both --local_rank and --local-rank",
           "Python, argparse.py; torch/distributed/launch.py, since 2.0 with a dash; huggingface/pytorch-image-models #1728", exit_code=2),
-    _sign(r"error: (?:unrecognized arguments|the following arguments are required|argument [^\n:]{1,80}: "
-          r"(?:invalid|expected|not allowed|ignored))", "C01", HIGH, "the script refused its command line",
+    _sign(rf"\.py: {_REFUSED}", "C01", HIGH, "the script refused its command line",
           "the usage above that line, beside what is given to the script", "Python, argparse.py", exit_code=2),
+    # A launcher, or a program that the script started and did not need.
+    _sign(rf"(?<!\.py): {_REFUSED}", "C01", LIKELY, "the program that this line names refused its command line",
+          "the usage above that line, beside what is given to that program", "Python, argparse.py", exit_code=2),
     _sign(r"can't open file '[^'\n]{1,400}': \[Errno 2\]", "C01", HIGH, "Python found no script at that path",
           "ls of that path, on that host: it is relative to the directory in which the launcher runs",
           "CPython, Modules/main.c", exit_code=2),
@@ -371,8 +376,8 @@ _PROGRAMS = (
     _sign(r"There are not enough slots available in the system", "R01", LIKELY,
           "mpirun started nothing: a host that is given without a number of slots has one",
           "-H HOST:4, or slots=4 in the host file; mpirun --oversubscribe", "Open MPI, help-ras-base.txt; horovod/horovod #978"),
-    _sign(r"ephemeral local storage usage exceeds|low on resource: ephemeral-storage|\bDiskPressure\b", "C09", HIGH,
-          "the kubelet evicted the pod because its container wrote more than its local storage may hold",
+    _sign(r"ephemeral local storage usage exceeds|low on resource: ephemeral-storage|\[[\w, ]{0,60}DiskPressure", "C09", HIGH,
+          "the kubelet evicted the pod because its local storage, or the disk of its node, was full",
           "write checkpoints to a mounted volume instead of the container's own directories; or raise limits.ephemeral-storage",
           "kubernetes, pkg/kubelet/eviction"),
     _sign(r"The node was low on resource: memory", "C03", HIGH, "the kubelet evicted the pod because its node had no memory left",
@@ -387,7 +392,7 @@ _PROGRAMS = (
     _sign(r"ResourceLimitExceeded", NO_CODE, UNCLEAR, "the account's quota for this type is used up",
           "aws service-quotas list-service-quotas --service-code sagemaker", "SageMaker API, CreateTrainingJob"),
     _sign(r"has been set to ERROR in coordination service|[Cc]ollective ops is aborted by|stopped sending heartbeats|"
-          r"heartbeat timeout", "C06 C04 N01", UNCLEAR,
+          r"task:\d+ heartbeat timeout", "C06 C04 N01", UNCLEAR,
           "a peer of TensorFlow's cluster is gone or stands still, and the service only guesses why",
           "the log of the task that this line names", "TensorFlow, coordination_service.cc, ring_alg.cc", True),
 )  # fmt: skip
@@ -438,6 +443,6 @@ TITLES = {
 }
 
 
-def is_symptom(text: str, symptoms: Iterable[Sign] = _SYMPTOMS) -> bool:
+def is_symptom(text: str) -> bool:
     """Whether a message only says that somebody else is gone or has not come."""
-    return is_symptom_text(text) or any(sign.pattern.search(text) for sign in symptoms)
+    return is_symptom_text(text) or any(sign.pattern.search(text) for sign in _SYMPTOMS)

@@ -11,6 +11,7 @@ from itertools import islice
 
 from paceline.diagnosis.case import Level
 from paceline.diagnosis.logs.lines import Log, Moment, RankLine, in_words, moved_back, seconds_between, stamp_in
+from paceline.diagnosis.logs.patterns import WHERE_IT_IS
 from paceline.diagnosis.logs.time_limits import Limit
 from paceline.findings import NO_CODE, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
@@ -57,7 +58,6 @@ _MOST_IN_LINE = 1000
 _LOOKED_BACK_LINES = 400
 _OF_THE_TIMEOUT = re.compile(r"ProcessGroup\w+\.cpp|NCCL (?:WARN|INFO)|frame #\d|^\s*$")
 
-_WHERE_IT_IS = "py-spy dump --nonblocking --pid PID, on every rank while it hangs: the late rank is not in a collective"
 _RECORDER = (
     "TORCH_FR_DUMP_TEMP_FILE=/tmp/trace_rank_ with TORCH_NCCL_DUMP_ON_TIMEOUT=1, then paceline why --log /tmp/trace_rank_*; "
     "or paceline run ... the same script: it names the rank that the others wait for within seconds"
@@ -278,7 +278,7 @@ def _finding(first: LoggedWait, absent: Sequence[int], everyone: bool, saw: tupl
         level=Level.STALL,
         confidence=Confidence.UNCLEAR,
         saw=saw,
-        next=(*((_TRANSPORT, _RECORDER) if everyone or begins else (_RECORDER, _WHERE_IT_IS)), "paceline explain C13"),
+        next=(*((_TRANSPORT, _RECORDER) if everyone or begins else (_RECORDER, WHERE_IT_IS)), "paceline explain C13"),
     )
 
 

@@ -245,17 +245,17 @@ def _lateness(
     )
 
 
-def late_seconds(lags: Sequence[float], floor: float = FLOOR_SECONDS) -> float:
+def late_seconds(lags: Sequence[float]) -> float:
     """How long a rank was late in one step, from its lags at the step's collectives in their order.
 
     A rank that waits for each collective before it continues is late anew each time, so its delays add up. Under DDP the
     buckets do not wait, so one delay shows at every bucket after it and counts once.
 
-    Holds:   late_seconds([a, a, a]) == a; late_seconds([a, 0, b]) == a + b, for a, b over the floor
+    Holds:   late_seconds([a, a, a]) == a; late_seconds([a, 0, b]) == a + b, for a, b over FLOOR_SECONDS
     """
     total = before = 0.0
     for lag in lags:
-        if lag - before > floor:
+        if lag - before > FLOOR_SECONDS:
             total += lag - before
         before = lag
     return max(total, max(lags, default=0.0))

@@ -1,4 +1,4 @@
-"""Waits for data that come again, as at the beginning of each epoch. Between them the steps wait for nothing."""
+"""Waits for data that come again, as at the beginning of each epoch, and that are most of what the steps wait for data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +25,8 @@ class RecurringWait:
     """After so many steps."""
     seconds: float
     """How long it is, the median one."""
+    usual_seconds: float
+    """How long the median step waits."""
     fraction: float
     """Its share of the time in steps."""
 
@@ -44,4 +46,6 @@ def recurring_wait(steps: Sequence[Step]) -> RecurringWait | None:
     if any(abs(gap - every) > max(_UNEVEN * every, 1) for gap in gaps):
         return None
     waits = [step.data_ns for step in long]
-    return RecurringWait(len(long), round(every), median(waits) / 1e9, sum(waits) / whole)
+    if 2 * sum(waits) < sum(step.data_ns for step in steps):
+        return None
+    return RecurringWait(len(long), round(every), median(waits) / 1e9, usual / 1e9, sum(waits) / whole)

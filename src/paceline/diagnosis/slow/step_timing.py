@@ -185,7 +185,7 @@ class StepTimer:
             collectives_per_step=float(lateness.period) if lateness and lateness.period else None,
             spread_seconds=lateness.spread_seconds if lateness else None,
             spread=spread,
-            communication=self._mean_communication(start_ns, step_seconds),
+            communication=self._mean_communication(start_ns),
             held_up=self._held_up(lateness, start_ns),
             at_ns=now_ns,
             attempt=max(self._attempt, 0),
@@ -281,7 +281,7 @@ class StepTimer:
         known = [spread for spread in spreads if spread is not None]
         return late, max(known, key=lambda spread: spread.seconds, default=None)
 
-    def _mean_communication(self, start_ns: int, step_seconds: float) -> Estimate | None:
+    def _mean_communication(self, start_ns: int) -> Estimate | None:
         """For all ranks, from the samples of the same seconds."""
         of_ranks = [one.per_step("communication", start_ns) for one in self._series.values()]
         known = [times for times in of_ranks if times]

@@ -68,10 +68,11 @@ def _finding(case: Case, exit: RankExit, how: str) -> CauseFinding:
 
 
 def _next(left_at: str) -> Iterator[str]:
+    place = left_at.partition(",")[0]
     if "the handler of" in left_at:
-        yield f"{left_at.partition(',')[0]}: leave with another code than 0, or let the handler set a flag on which all ranks stop together"
+        yield f"{place}: leave with another code than 0, or let the handler set a flag on which all ranks stop together"
     elif left_at:
-        yield f"{left_at.partition(',')[0]}: decide on every rank that the job ends here, or leave with another code than 0"
+        yield f"{place}: decide on every rank that the job ends here, or leave with another code than 0"
     else:
         yield "look for os._exit, sys.exit and exit() in the script and in what it calls"
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, GroupCounters, Heartbeat, Level
 from paceline.diagnosis.crash.exits import early_ends, log_command, steps_of, victims
-from paceline.diagnosis.desync.batches import loading_of
+from paceline.diagnosis.desync.batches import loading_of, whole_epochs
 from paceline.diagnosis.desync.left_loop import is_behind_its_loop
 from paceline.findings import Cause, CauseFinding, Confidence, Ground
 from paceline.recording.rank_sets import named_ranks
@@ -85,7 +85,7 @@ def _finding(case: Case, rank: int, how: str) -> CauseFinding | None:
             if line
         ),
         ruled_out=(
-            *(("fewer batches (M05): it took as many as its loader has",) if own is not None else ()),
+            *(("fewer batches (M05): it took as many as its loader has",) if own and whole_epochs(own) else ()),
             *victims(case, (rank,)),
         ),
         next=(

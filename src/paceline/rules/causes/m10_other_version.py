@@ -50,11 +50,11 @@ def find(case: Case) -> Iterator[CauseFinding]:
             # A rank that imports one module more than the others does not have another version of it.
             continue
         if len(values) > 1 and (trouble or name in _ALWAYS):
-            yield _finding(case, found, name, what)
+            yield _finding(found, name, what)
             return
 
 
-def _finding(case: Case, found: Sequence[Joined], name: str, what: str) -> CauseFinding:
+def _finding(found: Sequence[Joined], name: str, what: str) -> CauseFinding:
     values = [(one, one.brought[name]) for one in found if name in one.brought]
     counts = Counter(value for _, value in values)
     # If two versions are equally common, the version of the lowest rank counts as the right one.

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.crash.exits import early_ends
 from paceline.diagnosis.desync.desync import call_text
-from paceline.diagnosis.hang.wait_cycles import Wait, circle_of_waits, is_seen_in_call
+from paceline.diagnosis.hang.wait_cycles import TO_ONE_PEER, Wait, circle_of_waits, is_seen_in_call
 from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
-_TO_ONE_PEER = ("send", "recv")
 TITLE = "a send and a receive that do not meet"
 PAGE = """\
 A send and a receive that do not meet
@@ -63,7 +62,7 @@ def _with_one_that_ended(case: Case) -> Iterator[CauseFinding]:
     for exit in early_ends(case):
         for rank, pulse in sorted(case.pulses.items()):
             call = pulse.last_call
-            if call is None or call.operation not in _TO_ONE_PEER or call.root != exit.rank or rank == exit.rank:
+            if call is None or call.operation not in TO_ONE_PEER or call.root != exit.rank or rank == exit.rank:
                 continue
             other = "sends" if call.operation == "recv" else "receives"
             yield CauseFinding(

@@ -29,7 +29,7 @@ Source: torch/distributed/rendezvous.py.
 
 def find(case: Case) -> Iterator[CauseFinding]:
     for entry in case.missing_hosts:
-        yield _missing_host(case, entry)
+        yield _missing_host(entry)
     found = joined(case)
     sizes = {one.world_size for one in found if one.world_size is not None}
     if found and not any(steps_of(case, one.rank) for one in found):
@@ -45,7 +45,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         yield from _never_joined(case)
 
 
-def _missing_host(case: Case, entry: Mapping[str, Any]) -> CauseFinding:
+def _missing_host(entry: Mapping[str, Any]) -> CauseFinding:
     ranks = entry.get("ranks")
     first, last = ranks if isinstance(ranks, (list, tuple)) and len(ranks) == 2 else (0, -1)
     host = str(entry.get("host", "?"))

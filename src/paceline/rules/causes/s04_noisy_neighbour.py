@@ -94,17 +94,17 @@ def _judge(
     one_alone = its_late is not None and bool(set(ranks) - set(its_late.numbers))
     waited = waited_for_a_cpu(tempo, its_late) if its_late is not None and one_alone else None
     explained = its_late is not None and waited is not None and waited >= its_late.gain_seconds / 2
-    named = its_late is not None and not one_alone
+    charged = its_late if explained or not one_alone else None
     gain, besides = _lost(tempo, ranks, cores, count, crowded, steal), 0.0
-    if its_late is not None and (named or explained):
-        gain = its_late.gain_seconds if waited is None else min(waited, its_late.gain_seconds)
-        besides = its_late.gain_seconds - gain
+    if charged is not None:
+        gain = charged.gain_seconds if waited is None else min(waited, charged.gain_seconds)
+        besides = charged.gain_seconds - gain
     if not is_worth(gain, tempo):
         return None
     # If moving the data takes longer than the neighbour can cost, the exchange is the first thing to look at.
     crowds = crowded >= 0.3 and (exchange_seconds(tempo) or 0.0) <= gain
     # A rank with more to compute also waits for a CPU more often, so its waiting alone proves nothing.
-    sure = not explained and (named or crowds)
+    sure = not explained and (charged is not None or crowds)
     saw = [f"pid {pid} ({name}) outside the job uses {used:.1f} cores" for pid, name, used in foreign[:3]]
     if window is not None and window >= FOREIGN_CORES:
         saw.append(f"programs outside the job used {window:.1f} cores of {host.host} over {tempo.window_seconds:.0f} s")
@@ -112,11 +112,11 @@ def _judge(
         saw.append(f"the hypervisor took {steal:.0%} of the time of {host.host} for other guests")
     saw.append(f"tasks on {host.host} waited for one of its {count} cores in {crowded:.0%} of the time")
     saw.append(
-        f"{named_ranks(ranks)} run{'s' * (len(ranks) == 1)} there: {'' if named or explained else 'estimated, '}{cost_text(gain, tempo)}"
+        f"{named_ranks(ranks)} run{'s' * (len(ranks) == 1)} there: {'' if charged else 'estimated, '}{cost_text(gain, tempo)}"
     )
-    if its_late is not None and is_worth(besides, tempo):
+    if charged is not None and is_worth(besides, tempo):
         saw.append(
-            f"{named_ranks(its_late.numbers)} is late by {milliseconds(besides)} of a step besides, which this does not explain"
+            f"{named_ranks(charged.numbers)} is late by {milliseconds(besides)} of a step besides, which this does not explain"
         )
     pids = ",".join(str(pid) for pid, _, _ in foreign[:3])
     return CauseFinding(
@@ -130,7 +130,7 @@ def _judge(
         else Confidence.HIGH
         if sure
         else Confidence.LIKELY,
-        since_step=its_late.since_step if its_late and (named or explained) else None,
+        since_step=charged.since_step if charged else None,
         saw=tuple(saw),
         ruled_out=("S03 over-subscription: the CPU is used outside the job",) if cores >= FOREIGN_CORES else (),
         next=(

@@ -27,7 +27,7 @@ Why it matters: Nothing overlaps with the time in `next`. A GPU is idle meanwhil
 Deciding evidence: The rank measures the time inside `next` in each step. paceline compares it with the step, and a
   single rank with the others. The time must be long in most of the seconds of the window, so one slow batch does not
   count; or a long wait comes again after the same number of steps, three times at least, as at the beginning of each
-  epoch, and these waits together take a tenth of the time.
+  epoch, and these waits together take a tenth of the time and most of the time in `next`.
 Not to be confused with: S01 (the rank is late in its own code, not in `next`); N03 (a loader worker hangs); S18 (the
   storage is slow: tasks wait for IO); S09.
 What to do: Raise `num_workers` and `prefetch_factor`, and set `persistent_workers=True`. Move work from `__getitem__`
@@ -66,7 +66,7 @@ def _of_each_epoch(case: Case, waits: Mapping[int, RecurringWait]) -> CauseFindi
         saw=(
             f"{who} waits {wait.seconds:.1f} s inside the DataLoader every {wait.every_steps} steps, as at the beginning of an epoch: "
             f"{wait.count} times, {wait.fraction:.0%} of the time in steps",
-            "the steps between wait for nothing",
+            f"the median step waits {milliseconds(wait.usual_seconds)}",
         ),
         ruled_out=("S01 straggler: the time is inside the DataLoader's next",),
         next=(
