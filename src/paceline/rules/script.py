@@ -199,6 +199,12 @@ def script_of(before: BeforeRun) -> Script:
     return parsed
 
 
+def scripts_of(before: BeforeRun) -> list[Script]:
+    """The job's script, and the user's own files beside it that Python can read."""
+    parsed = (parse(file.text, file.path, grammar_of(before)) for file in before.imported)
+    return [script_of(before), *(one for one in parsed if isinstance(one, Script))]
+
+
 def grammar_of(before: BeforeRun) -> tuple[int, int] | None:
     """The grammar of the Python that will run the script; None if it is this Python's.
 

@@ -33,8 +33,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     if before.rank_count == 1:
         return
     script = script_of(before)
-    texts = (before.script or "", *(file.text for file in before.imported))
-    if any(_may_give_each_rank_its_seed(line) for text in texts for line in text.splitlines()):
+    if any(_may_give_each_rank_its_seed(line) for text in before.texts for line in text.splitlines()):
         return
     functions = {function.name: function for function in script.every(ast.FunctionDef)}
     told: set[str] = set()
