@@ -80,10 +80,14 @@ class Script:
             return self.variables.get(node.id)
         return _read_variable(node, self.dotted) if node is not None else None
 
+    def bindings(self, name: str) -> list[ast.AST]:
+        """Where parameters, assignments and loops bind this name."""
+        bound: list[ast.AST] = [part for part in self.every(ast.arg) if part.arg == name]
+        return bound + [part for part in self.every(ast.Name) if part.id == name and not isinstance(part.ctx, ast.Load)]
+
     def only_value(self, name: ast.Name) -> ast.expr | None:
         """What a name is bound to, where it is bound once, and by a plain assignment."""
-        bound: list[ast.AST] = [part for part in self.every(ast.arg) if part.arg == name.id]
-        bound += [part for part in self.every(ast.Name) if part.id == name.id and not isinstance(part.ctx, ast.Load)]
+        bound = self.bindings(name.id)
         above = self.parents.get(bound[0]) if len(bound) == 1 else None
         return above.value if isinstance(above, ast.Assign) and bound[0] in above.targets else None
 
@@ -122,10 +126,20 @@ class Script:
         return above
 
     def conditions(self, node: ast.AST) -> Iterator[ast.expr]:
-        """The tests that decide whether the node is reached when its function runs, the nearest first."""
-        for above in self._conditions(node):
-            if isinstance(above, ast.If | ast.IfExp | ast.While) and not _is_main_guard(above):
+        """What decides whether the node is reached when its function runs, the nearest first: tests, what is matched, what is caught."""
+        for child, above in self._above(node):
+            if (
+                isinstance(above, ast.If | ast.IfExp | ast.While)
+                and child is not above.test
+                and not _is_main_guard(above)
+            ):
                 yield above.test
+            elif isinstance(above, ast.BoolOp):
+                yield from above.values[: above.values.index(child)]  # type: ignore[arg-type]  # one of them
+            elif isinstance(above, ast.Match) and child is not above.subject:
+                yield above.subject
+            elif isinstance(above, ast.ExceptHandler) and above.type is not None:
+                yield above.type
 
     def branches(self, node: ast.AST) -> Iterator[tuple[ast.If, bool]]:
         """The `if` statements around the node in its function, the nearest first, and whether the node stands in the body."""
