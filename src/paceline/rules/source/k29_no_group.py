@@ -20,16 +20,8 @@ Source: torch, DistributedDataParallel: "This module requires torch.distributed 
 """
 
 _DDP = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
-_MAKES_ONE = (
-    "init_process_group",
-    "init_device_mesh",
-    "DeviceMesh",
-    "fully_shard",
-    "import_module",
-    "__import__",
-    "runpy",
-    "exec(",
-)
+_MAKES_ONE = ("init_process_group", "init_device_mesh", "DeviceMesh", "fully_shard")
+_BY_NAME = ("import_module", "__import__", "runpy", "exec(")
 # Packages that make no group. Any other one may.
 _HARMLESS = frozenset(
     {
@@ -60,7 +52,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
 
 
 def _may_make_one(before: BeforeRun) -> bool:
-    if any(name in text for text in before.texts for name in _MAKES_ONE):
+    if any(name in text for text in before.texts for name in (*_MAKES_ONE, *_BY_NAME)):
         return True
     scripts = scripts_of(before)
     own = {part.removesuffix(".py") for script in scripts for part in script.path.split("/")}
