@@ -27,7 +27,7 @@ def is_distributed(script: Script) -> bool:
 
 def names_rank(node: ast.AST) -> bool:
     """Whether an expression has a name, an attribute or a text in it that speaks of a rank."""
-    return any(_STRICT.search(word) or _LOOSE.search(word) for part in ast.walk(node) for word in _words(part))
+    return any(_STRICT.search(word) or _LOOSE.search(word) for part in ast.walk(node) for word in words(part))
 
 
 def is_alike(script: Script, node: ast.AST, depth: int = 4) -> bool:
@@ -53,7 +53,7 @@ def _binds_alike(script: Script, bound: ast.AST, depth: int) -> bool:
     if isinstance(above, ast.For):
         return (
             isinstance(above.iter, ast.Call)
-            and not counters.isdisjoint(_words(above.iter.func))
+            and not counters.isdisjoint(words(above.iter.func))
             and not names_rank(above.iter)
         )
     return isinstance(above, ast.Assign | ast.AugAssign) and is_alike(script, above.value, depth)
@@ -80,16 +80,16 @@ def _is_parsed(script: Script, bound: ast.AST) -> bool:
 
 def asks_rank(test: ast.AST) -> bool:
     """Whether a condition asks which rank this is."""
-    if any(_STRICT.search(word) for part in ast.walk(test) for word in _words(part)):
+    if any(_STRICT.search(word) for part in ast.walk(test) for word in words(part)):
         return True
     tested = test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else test
     if isinstance(tested, ast.Name | ast.Attribute):
-        return any(_LOOSE.search(word) for word in _words(tested))
+        return any(_LOOSE.search(word) for word in words(tested))
     return any(
         isinstance(part, ast.Compare)
         and isinstance(part.ops[0], ast.Eq | ast.NotEq | ast.In | ast.NotIn | ast.Is | ast.IsNot)
         and any(isinstance(one, ast.Constant) and isinstance(one.value, int) for one in ast.walk(part))
-        and any(_LOOSE.search(word) for one in ast.walk(part) for word in _words(one))
+        and any(_LOOSE.search(word) for one in ast.walk(part) for word in words(one))
         for part in ast.walk(test)
     )
 
@@ -113,7 +113,7 @@ def _is_for_rank_0(test: ast.expr) -> bool:
     return isinstance(test, ast.Name | ast.Attribute | ast.Call) and any(
         re.search(r"main|master|primary|chief|leader|is_zero|rank_?0|rank_?zero", word, re.IGNORECASE)
         for part in ast.walk(test)
-        for word in _words(part)
+        for word in words(part)
     )
 
 
@@ -159,12 +159,8 @@ def _may_ask_rank(script: Script, test: ast.expr) -> bool:
         if isinstance(part, ast.Name) and not isinstance(script.parents.get(part), ast.Attribute)
     }
     meant: list[ast.AST] = [function for function in script.every(ast.FunctionDef) if function.name in names]
-    meant += [
-        assigned.value
-        for assigned in script.every(ast.Assign)
-        if any(not names.isdisjoint(_words(part)) for target in assigned.targets for part in ast.walk(target))
-    ]
-    if any(_STRICT.search(word) for one in meant for part in ast.walk(one) for word in _words(part)):
+    meant += script.assigned(names)
+    if any(_STRICT.search(word) for one in meant for part in ast.walk(one) for word in words(part)):
         return True
     called = {name for part in ast.walk(test) if isinstance(part, ast.Call) for name in script.dotted(part.func)}
     return any(name.partition(".")[0] not in _KNOWN_MODULES for name in called)
@@ -176,18 +172,22 @@ def _leaves_before(script: Script, bodies: Iterator[ast.AST], node: ast.AST) -> 
     for body in bodies:
         for part in ast.walk(body):
             if isinstance(part, ast.If) and part.lineno < line and names_rank(part.test):
-                if any(map(_leaves, ast.walk(part))):
+                if leaves(part):
                     return True
     return False
 
 
-def _leaves(node: ast.AST) -> bool:
-    return isinstance(node, ast.Return | ast.Continue | ast.Break | ast.Raise) or (
-        isinstance(node, ast.Call) and not _EXIT_NAMES.isdisjoint(_words(node.func))
+def leaves(branch: ast.If) -> bool:
+    """Whether this function, loop or script may be left here."""
+    return any(
+        isinstance(part, ast.Return | ast.Continue | ast.Break | ast.Raise)
+        or (isinstance(part, ast.Call) and not _EXIT_NAMES.isdisjoint(words(part.func)))
+        for part in ast.walk(branch)
     )
 
 
-def _words(part: ast.AST) -> Iterator[str]:
+def words(part: ast.AST) -> Iterator[str]:
+    """The name or the text that a node itself has."""
     if isinstance(part, ast.Name):
         yield part.id
     elif isinstance(part, ast.Attribute):

@@ -9,7 +9,7 @@ import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
@@ -91,6 +91,14 @@ class Script:
         above = self.parents.get(bound[0]) if len(bound) == 1 else None
         return above.value if isinstance(above, ast.Assign) and bound[0] in above.targets else None
 
+    def assigned(self, names: Set[str]) -> list[ast.expr]:
+        """The values that are assigned to these names, or to attributes that are called so."""
+        return [
+            one.value
+            for one in self.every(ast.Assign)
+            if any(_last_name(part) in names for target in one.targets for part in ast.walk(target))
+        ]
+
     def place(self, node: ast.AST) -> str:
         """`train.py:12`."""
         return f"{self.path}:{getattr(node, 'lineno', 0)}"
@@ -160,15 +168,6 @@ class Script:
                 return True
             above = self.parents.get(above)
         return False
-
-    def condition_names(self, node: ast.AST, word: str) -> bool:
-        """Whether a condition above the node contains this text, such as the name of the variable that the node sets."""
-        return any(
-            constant_text(part) == word
-            for above in self._conditions(node)
-            if isinstance(above, ast.If | ast.IfExp)
-            for part in ast.walk(above.test)
-        )
 
     def is_caught(self, node: ast.AST, *exceptions: str) -> bool:
         """Whether a `try` around the node has a handler for one of these exceptions; "" means a handler without a name."""
