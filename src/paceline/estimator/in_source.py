@@ -22,7 +22,7 @@ from paceline.rules.sources import read_source
 _CLASSES = ("Estimator", "PyTorch", "TensorFlow")
 _PACKAGES = ("sagemaker", "paceline")
 # What a cell has that is not Python: magics of IPython, commands for a shell, help; also behind `name =`.
-_NOT_PYTHON = re.compile(r"^([ \t]*)([\w, ]+=[ \t]*)?(?:[%!?](?:.*\\\n)*.*|\w[\w.]*\?[ \t]*)$", re.MULTILINE)
+_NOT_PYTHON = re.compile(r"^([ \t]*)(\w[\w, ]*=[ \t]*)?(?:[%!?](?:.*\\\n)*.*|\w[\w.]*\?[ \t]*)$", re.MULTILINE)
 _OTHER_LANGUAGE = re.compile(r"\s*%%(?!(?:time|timeit|capture|prun)\b)")
 _A_ROLE = "arn:aws:iam::000000000000:role/not-known-here"
 _MOST_NOTEBOOK_BYTES = 64 << 20
