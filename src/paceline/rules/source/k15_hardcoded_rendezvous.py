@@ -70,15 +70,17 @@ def _is_without_launcher(script: Script, node: ast.AST) -> bool:
 
 def _drawn_ports(script: Script, before: BeforeRun) -> Iterator[Finding]:
     """Ports that each rank draws for itself. A script that makes its own processes draws one for all of them."""
-    if any(map(_MAKES_RANKS.search, before.texts)):
-        return
     for node in script.every(ast.Assign):
         names = [
             constant_text(target.slice)
             for target in node.targets
             if isinstance(target, ast.Subscript) and script.dotted(target.value) == {"os.environ"}
         ]
-        if "MASTER_PORT" in names and not _is_without_launcher(script, node) and _is_drawn(script, node.value):
+        if (
+            "MASTER_PORT" in names
+            and _is_drawn(script, node.value)
+            and not (_is_without_launcher(script, node) or any(map(_MAKES_RANKS.search, before.texts)))
+        ):
             yield script.finding(
                 node,
                 "K15",

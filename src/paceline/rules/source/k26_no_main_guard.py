@@ -30,14 +30,13 @@ _IMPORT_THE_SCRIPT = ("spawn", "forkserver")
 def find(before: BeforeRun) -> Iterator[Finding]:
     """The first such loader."""
     script = script_of(before)
-    # Workers import the entry point, which is one of these where another file makes the loader.
-    if any(map(_GUARD.search, before.texts)):
-        return
     by_default = _start_method(before, script)
     for call in script.calls(*_LOADER):
         workers, context = argument(call, "num_workers", 5), argument(call, "multiprocessing_context", 11)
         method = by_default if context is None else constant_text(context)
-        if isinstance(workers, ast.Constant) and workers.value and method in _IMPORT_THE_SCRIPT:
+        imports_script = isinstance(workers, ast.Constant) and workers.value and method in _IMPORT_THE_SCRIPT
+        # The entry point, which is one of these where another file makes the loader.
+        if imports_script and not any(map(_GUARD.search, before.texts)):
             yield script.finding(
                 call,
                 "K26",

@@ -38,8 +38,6 @@ _LIBRARIES = ("torch", "torchvision", "timm", "transformers")
 
 def find(before: BeforeRun) -> Iterator[Finding]:
     """Each load into a plain model of a file to which the state of wrapped ones alone is saved."""
-    if any(map(_TAKES_AWAY.search, before.texts)):
-        return
     script = script_of(before)
     saved = [(path, prefix) for call in script.calls("torch.save") for path, prefix in _saves(script, call)]
     for call in method_calls(script, "load_state_dict"):
@@ -47,7 +45,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
         if path is None or not _is_one_file(script, path) or _prefix(script, _owner(call), call) != "":
             continue
         prefixes = [prefix for other, prefix in saved if ast.dump(other) == ast.dump(path)]
-        if prefixes and all(prefixes):
+        if prefixes and all(prefixes) and not any(map(_TAKES_AWAY.search, before.texts)):
             wrapped = f"model.{prefixes[0]}"
             yield script.finding(
                 call,

@@ -25,11 +25,12 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     """The option, if it is required and the job does not pass it."""
     script = script_of(before)
     passed = {word.partition("=")[0] for word in before.arguments} | {f"--{name}" for name in before.hyperparameters}
-    if not passed.isdisjoint(_OPTIONS) or not reads_command_line(scripts_of(before)):
+    if not passed.isdisjoint(_OPTIONS):
         return
     for call in method_calls(script, "add_argument"):
         options = options_of(call)
-        if not set(options).isdisjoint(_OPTIONS) and _is_required(call) and not script.is_conditional(call):
+        is_demanded = not set(options).isdisjoint(_OPTIONS) and _is_required(call) and not script.is_conditional(call)
+        if is_demanded and reads_command_line(scripts_of(before)):
             yield script.finding(
                 call,
                 "K40",

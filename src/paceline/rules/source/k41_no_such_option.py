@@ -31,12 +31,14 @@ _OTHER_WAYS = re.compile(
 
 def find(before: BeforeRun) -> Iterator[Finding]:
     """Each such hyperparameter: with an error if the parser is strict, else if an option with nearly that name is there."""
-    script, scripts = script_of(before), scripts_of(before)
-    if not before.hyperparameters or any(map(_OTHER_WAYS.search, before.texts)) or not reads_command_line(scripts):
-        return
+    script = script_of(before)
     # Of another file that reads the arguments, the finding is that file's.
-    parses, options = parse_calls(script), known_options(scripts)
-    if not parses or not options:
+    parses = parse_calls(script)
+    if not before.hyperparameters or not parses or any(map(_OTHER_WAYS.search, before.texts)):
+        return
+    scripts = scripts_of(before)
+    options = known_options(scripts)
+    if not options or not reads_command_line(scripts):
         return
     is_lenient = any("known" in ast.unparse(call.func) for one in scripts for call in parse_calls(one))
     words = to_arguments(as_delivered(before.hyperparameters, before.profile), before.profile)

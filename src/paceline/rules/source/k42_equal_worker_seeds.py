@@ -34,8 +34,6 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     if before.rank_count == 1:
         return
     script = script_of(before)
-    if any(_may_give_each_rank_its_seed(line) for text in before.texts for line in text.splitlines()):
-        return
     told: set[str] = set()
     for loader in script.calls(*_LOADERS):
         given = argument(loader, "worker_init_fn", _WORKER_INIT_PLACE)
@@ -43,7 +41,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
             continue
         functions = [function for function in script.every(ast.FunctionDef) if function.name == given.id]
         seeding = _equal_seeding(script, functions[0]) if len(functions) == 1 else None
-        if seeding is not None:
+        if seeding is not None and not _gives_each_rank_its_seed(before):
             told.add(given.id)
             yield script.finding(
                 seeding,
@@ -53,9 +51,13 @@ def find(before: BeforeRun) -> Iterator[Finding]:
             )
 
 
-def _may_give_each_rank_its_seed(line: str) -> bool:
-    """Whether code, other than a sentence, names a seed and the rank."""
-    return "seed" in line.lower() and _RANK.search(line) is not None and not set("=(+*").isdisjoint(line)
+def _gives_each_rank_its_seed(before: BeforeRun) -> bool:
+    """Whether code, other than a sentence, may: a line of it names a seed and the rank."""
+    return any(
+        "seed" in line.lower() and _RANK.search(line) is not None and not set("=(+*").isdisjoint(line)
+        for text in before.texts
+        for line in text.splitlines()
+    )
 
 
 def _equal_seeding(script: Script, function: ast.FunctionDef) -> ast.Call | None:
