@@ -171,7 +171,7 @@ def _leaves_before(script: Script, bodies: Iterator[ast.AST], node: ast.AST) -> 
     line = getattr(node, "lineno", 0)
     for body in bodies:
         for part in ast.walk(body):
-            if isinstance(part, ast.If) and part.lineno < line and names_rank(part.test):
+            if isinstance(part, ast.If) and part.lineno < line and asks_rank(part.test):
                 if leaves(part):
                     return True
     return False

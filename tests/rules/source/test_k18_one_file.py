@@ -21,6 +21,7 @@ HEAD = "import torch\nimport torch.distributed as dist\ndist.init_process_group(
         "if torch.cuda.is_available() and n_gpu > 1:\n    torch.save(model, 'last.pth')",
         "step = 0\nfor batch in loader:\n    step += 1\n    torch.save(model, f'{step}.pt')",
         "def main(args):\n    for epoch, _ in enumerate(loader):\n        torch.save(model, f'{args.out}/{epoch:03}.pt')\nmain(parsed)",
+        "if not has_gpus(2):\n    exit()\ntorch.save(model, 'a.pt')",
         "def save():\n    torch.save(model, f='a.pt')\n\ndef main():\n    save()\n\nif __name__ == '__main__':\n    main()",
     ],
 )
