@@ -1,23 +1,11 @@
 """The options that a script gives to argparse, and whether argparse reads the words that a job passes."""
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from paceline.rules.script import Script, argument, constant_text
 
-_PARSES = ("parse_args", "parse_known_args", "parse_intermixed_args", "parse_known_intermixed_args")
-
-
-def method_calls(script: Script, *names: str) -> Iterator[ast.Call]:
-    """The calls of methods with these names, whatever the object is."""
-    for call in script.every(ast.Call):
-        if isinstance(call.func, ast.Attribute) and call.func.attr in names:
-            yield call
-
-
-def parse_calls(script: Script) -> list[ast.Call]:
-    """The calls that read the arguments."""
-    return list(method_calls(script, *_PARSES))
+PARSES = ("parse_args", "parse_known_args", "parse_intermixed_args", "parse_known_intermixed_args")
 
 
 def options_of(call: ast.Call) -> list[str]:
@@ -30,7 +18,7 @@ def reads_command_line(scripts: Sequence[Script]) -> bool:
     given = [
         one
         for script in scripts
-        for call in parse_calls(script)
+        for call in script.methods(*PARSES)
         for one in (*call.args, *(word.value for word in call.keywords if word.arg != "namespace"))
     ]
     # A name is most often the None of `def main(argv=None)`.
@@ -42,7 +30,7 @@ def reads_command_line(scripts: Sequence[Script]) -> bool:
 def known_options(scripts: Sequence[Script]) -> frozenset[str]:
     """Every option that the parsers of these files take; empty if others may give them more."""
     made = [call for script in scripts for call in script.calls("argparse.ArgumentParser")]
-    added = [call for script in scripts for call in method_calls(script, "add_argument")]
+    added = [call for script in scripts for call in script.methods("add_argument")]
     named = [one for script in scripts for one in script.every(ast.Attribute) if one.attr == "add_argument"]
     is_certain = (
         made
@@ -71,7 +59,7 @@ def _text(call: ast.Call, name: str) -> str:
 def _is_shared(scripts: Sequence[Script], added: Sequence[ast.Call]) -> bool:
     """Whether code that is not in these files may add options: a parser is imported, or a function from elsewhere gets it."""
     own = {function.name for script in scripts for function in script.every(ast.FunctionDef)}
-    used = [*added, *(call for script in scripts for call in parse_calls(script))]
+    used = [*added, *(call for script in scripts for call in script.methods(*PARSES))]
     parsers = {ast.unparse(call.func.value) for call in used if isinstance(call.func, ast.Attribute)}
     return any(
         not parsers.isdisjoint(script.origins)

@@ -65,6 +65,12 @@ class Script:
             if not called.isdisjoint(names):
                 yield call
 
+    def methods(self, *names: str) -> Iterator[ast.Call]:
+        """The calls of attributes with these names, whatever they belong to, in the order of the text."""
+        for call in self.every(ast.Call):
+            if isinstance(call.func, ast.Attribute) and call.func.attr in names:
+                yield call
+
     def dotted(self, node: ast.AST) -> frozenset[str]:
         """The full name of an expression like `dist.all_reduce` according to the imports; empty if it is not certain."""
         behind = ""

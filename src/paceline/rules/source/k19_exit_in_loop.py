@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule
 from paceline.rules.job_facts import BeforeRun
-from paceline.rules.ranks_in_source import is_alike, is_distributed
+from paceline.rules.ranks_in_source import is_alike, is_distributed, words
 from paceline.rules.script import Script, argument, script_of
 
 PAGE = """\
@@ -92,9 +92,7 @@ def _decides_together(script: Script, node: ast.AST) -> bool:
 
 
 def _named(node: ast.AST) -> set[str]:
-    parts = list(ast.walk(node))
-    names = {part.id for part in parts if isinstance(part, ast.Name)}
-    return names | {part.attr for part in parts if isinstance(part, ast.Attribute)}
+    return {word for part in ast.walk(node) for word in words(part)}
 
 
 RULE = Rule(code="K19", page=PAGE, find=find)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule
 from paceline.rules.job_facts import BeforeRun
-from paceline.rules.options_in_source import method_calls
 from paceline.rules.script import Script, argument, script_of
 
 PAGE = """\
@@ -40,7 +39,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     """Each load into a plain model of a file to which the state of wrapped ones alone is saved."""
     script = script_of(before)
     saved = [(path, prefix) for call in script.calls("torch.save") for path, prefix in _saves(script, call)]
-    for call in method_calls(script, "load_state_dict"):
+    for call in script.methods("load_state_dict"):
         path = _loaded_path(script, call)
         if path is None or not _is_one_file(script, path) or _prefix(script, _owner(call), call) != "":
             continue

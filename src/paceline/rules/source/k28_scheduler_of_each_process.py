@@ -41,12 +41,8 @@ def find(before: BeforeRun) -> Iterator[Finding]:
         return
     script = script_of(before)
     for name in _accelerators(script):
-        for call in script.every(ast.Call):
-            if not (
-                isinstance(call.func, ast.Attribute)
-                and call.func.attr == "prepare"
-                and _is_named(call.func.value, name)
-            ):
+        for call in script.methods("prepare"):
+            if not isinstance(call.func, ast.Attribute) or not _is_named(call.func.value, name):
                 continue
             for prepared in call.args:
                 made = _made(script, prepared)

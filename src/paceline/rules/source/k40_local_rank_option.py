@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule, Severity
 from paceline.rules.job_facts import BeforeRun
-from paceline.rules.options_in_source import method_calls, options_of, reads_command_line
+from paceline.rules.options_in_source import options_of, reads_command_line
 from paceline.rules.script import Script, argument, script_of, scripts_of
 
 PAGE = """\
@@ -27,7 +27,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     passed = {word.partition("=")[0] for word in before.arguments} | {f"--{name}" for name in before.hyperparameters}
     if not passed.isdisjoint(_OPTIONS):
         return
-    for call in method_calls(script, "add_argument"):
+    for call in script.methods("add_argument"):
         options = options_of(call)
         is_demanded = not set(options).isdisjoint(_OPTIONS) and _is_required(call) and not script.is_conditional(call)
         if is_demanded and reads_command_line(scripts_of(before)):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from paceline.contract.hyperparameters import as_delivered, to_arguments
 from paceline.findings import Finding, Rule, Severity
 from paceline.rules.job_facts import BeforeRun
-from paceline.rules.options_in_source import known_options, parse_calls, reads_command_line
+from paceline.rules.options_in_source import PARSES, known_options, reads_command_line
 from paceline.rules.script import script_of, scripts_of
 from paceline.spelling import nearest
 
@@ -33,14 +33,14 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     """Each such hyperparameter: with an error if the parser is strict, else if an option with nearly that name is there."""
     script = script_of(before)
     # Of another file that reads the arguments, the finding is that file's.
-    parses = parse_calls(script)
+    parses = list(script.methods(*PARSES))
     if not before.hyperparameters or not parses or any(map(_OTHER_WAYS.search, before.texts)):
         return
     scripts = scripts_of(before)
     options = known_options(scripts)
     if not options or not reads_command_line(scripts):
         return
-    is_lenient = any("known" in ast.unparse(call.func) for one in scripts for call in parse_calls(one))
+    is_lenient = any("known" in ast.unparse(call.func) for one in scripts for call in one.methods(*PARSES))
     words = to_arguments(as_delivered(before.hyperparameters, before.profile), before.profile)
     for option in words[::2]:
         if option in options or sum(one.startswith(option) for one in options) == 1:
