@@ -33,6 +33,11 @@ def project(tmp_path, monkeypatch):
          {"instance_count": 2, "hyperparameters": {"n": 2}}, ()),
         ("from paceline.estimator import PyTorch\nn = 1\nn = 2\nPyTorch(instance_count=n, **more)\n", "PyTorch", {},
          ("instance_count", "**")),
+        # A key that is no key, arguments behind a star, and those of a literal.
+        ("from paceline.estimator import PyTorch\nPyTorch(hyperparameters={('a', 'b'): 1}, tags=['x'], image_uri={[]: 1})\n", "PyTorch",
+         {"hyperparameters": {("a", "b"): 1}, "tags": ["x"]}, ("image_uri",)),
+        ("from paceline.estimator import PyTorch\nPyTorch(*common, instance_count=1)\n", "PyTorch", {"instance_count": 1}, ("**",)),
+        ("from paceline.estimator import PyTorch\nPyTorch(**{'instance_count': 1}, **{1: 2})\n", "PyTorch", {"instance_count": 1}, ("**",)),
     ],
 )  # fmt: skip
 def test_a_call_is_found_with_the_values_that_the_source_has(text, kind, values, unknown):
@@ -46,6 +51,7 @@ def test_a_call_is_found_with_the_values_that_the_source_has(text, kind, values,
         "import torch\n",
         "from mine import PyTorch\nPyTorch('t.py')\n",
         "from sagemaker.pytorch import PyTorch\n",
+        "from sagemaker.pytorch import PyTorch\ndef PyTorch(*_): pass\nPyTorch('t.py')\n",
         "def broken(:\n",
     ],
 )
@@ -75,6 +81,15 @@ def test_an_argument_that_is_known_only_later_is_not_judged_and_not_refused(proj
     verdicts = verdicts_of_estimator(found, project)
     assert any("instance_type" in verdict.missing for verdict in verdicts)
     assert not [verdict.code for verdict in verdicts if verdict.findings and verdict.code != "K10"]
+
+
+def test_groups_of_machines_that_are_known_only_later_stand_in_place_of_a_type_and_a_number(project):
+    (found,) = estimators_in(
+        [SourceCell("a.py", build("entry_point='train.py', instance_groups=[InstanceGroup('a', KIND, 1)]"))]
+    )
+    assert not [
+        verdict.code for verdict in verdicts_of_estimator(found, project) if verdict.findings and verdict.code != "K10"
+    ]
 
 
 def notebook(*cells):
@@ -126,3 +141,20 @@ def test_the_verb_checks_the_job_and_not_the_script_that_builds_it(project, caps
     out = capsys.readouterr().out
     assert "submit.py:2 builds PyTorch(): its job is checked, and its script train.py" in out
     assert "ml.p3dn.24xlarge" in out and "from paceline.estimator import PyTorch" in out
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "if first:\n    !pip install sagemaker\n",
+        "!pip install \\\n    sagemaker\n",
+        "files = !ls\nfiles, more = %sx ls\n",
+        "PyTorch?\n",
+        "name = ('%s'\n    % 3)\n",
+        "%%time\n",
+    ],
+)
+def test_lines_of_ipython_hide_no_other_line_of_their_cell(project, before):
+    (project / "nb.ipynb").write_text(notebook(("code", before + build("entry_point='t.py'"))))
+    (found,) = estimators_in(cells_of(project / "nb.ipynb", "nb.ipynb"))
+    assert found.place == f"nb.ipynb cell 1:{before.count(chr(10)) + 2}"

@@ -251,10 +251,11 @@ def _unknown(verb: str, rest: list[str]) -> UsageError:
 def _meant(word: str, rest: list[str]) -> tuple[str, list[str]]:
     """Why a first word that is no verb stands there, and the words that were meant; empty if neither is known."""
     from paceline.cli import other_names
+    from paceline.cli.parsing import MISSPELT
     from paceline.spelling import nearest
 
     if word.startswith("-"):
-        near = nearest(word, ("--help", "--version", "--color", "--json"), _MISSPELT_OPTION)
+        near = nearest(word, ("--help", "--version", "--color", "--json"), MISSPELT)
         if near is not None:
             return f"the nearest one is {near}", [near, *rest]
         if _is_for_run(word) and rest:
@@ -266,10 +267,6 @@ def _meant(word: str, rest: list[str]) -> tuple[str, list[str]]:
         return f"{word}.py is a script here", ["run", f"{word}.py", *rest]
     near = other_names.VERBS.get(word) if word in other_names.VERBS else nearest(word, VERBS)
     return (f"the nearest one is {near}", [near, *rest]) if near else ("", [])
-
-
-# How alike an option must be to be named in place of another: with less, --verbose is --version.
-_MISSPELT_OPTION = 0.75
 
 
 def _is_for_run(word: str) -> bool:

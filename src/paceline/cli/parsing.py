@@ -152,7 +152,7 @@ class VerbParser(argparse.ArgumentParser):
         if other is not None:
             return f"--{other}" if f"--{other}" in row_of else None
         alike = [spelling for spelling in self.spellings if ("_" in spelling) == ("_" in name)]
-        return nearest(name, alike, _MISSPELT) or nearest(name, self.spellings, _MISSPELT)
+        return nearest(name, alike, MISSPELT) or nearest(name, self.spellings, MISSPELT)
 
     def _unknown(self, argv: list[str], word: str) -> UsageError:
         if word.startswith("-"):
@@ -164,8 +164,8 @@ class VerbParser(argparse.ArgumentParser):
         )
 
 
-# How alike an option must be to be named in place of another: with less, --verbose is --role.
-_MISSPELT = 0.75
+# How alike an option must be to be named in place of another: with less, --verbose is --role, or --version.
+MISSPELT = 0.75
 
 
 def _for_the_script(argv: Sequence[str], option: str) -> list[str]:

@@ -17,11 +17,13 @@ from paceline.findings import Finding, Judgement, Severity, Verdict
 from paceline.launch.engines.base import ENGINES
 from paceline.rules.job_facts import checks_of
 from paceline.rules.script import Script, parse
+from paceline.rules.sources import read_source
 
 _CLASSES = ("Estimator", "PyTorch", "TensorFlow")
 _PACKAGES = ("sagemaker", "paceline")
-# What a cell has that is not Python: magics of IPython, lines for a shell, help.
-_NOT_PYTHON = re.compile(r"^\s*(?:[%!?]|\w[\w.]*\?\s*$)")
+# What a cell has that is not Python: magics of IPython, commands for a shell, help; also behind `name =`.
+_NOT_PYTHON = re.compile(r"^([ \t]*)(\w[\w, ]*=[ \t]*)?(?:[%!?](?:.*\\\n)*.*|\w[\w.]*\?[ \t]*)$", re.MULTILINE)
+_OTHER_LANGUAGE = re.compile(r"\s*%%(?!(?:time|timeit|capture|prun)\b)")
 _A_ROLE = "arn:aws:iam::000000000000:role/not-known-here"
 _MOST_NOTEBOOK_BYTES = 64 << 20
 
@@ -58,7 +60,7 @@ def cells_of(path: Path, name: str) -> list[SourceCell]:
     Raises:  UsageError U02: the notebook cannot be read
     """
     if path.suffix != ".ipynb":
-        return [SourceCell(name, path.read_text(encoding="utf-8", errors="replace"))]
+        return [SourceCell(name, read_source(path) or "")]
     try:
         if path.stat().st_size > _MOST_NOTEBOOK_BYTES:
             raise ValueError(f"larger than {_MOST_NOTEBOOK_BYTES >> 20} MiB")
@@ -74,9 +76,15 @@ def cells_of(path: Path, name: str) -> list[SourceCell]:
 
 
 def _python(text: str) -> str:
-    if text.lstrip().startswith("%%"):
+    """The Python of a cell, line for line."""
+    if _OTHER_LANGUAGE.match(text):
         return ""
-    return "\n".join("pass" if _NOT_PYTHON.match(line) else line for line in text.splitlines())
+    # A line of Python may begin with % too, inside brackets.
+    return text if isinstance(parse(text, "", None), Script) else _NOT_PYTHON.sub(_nothing, text)
+
+
+def _nothing(line: re.Match[str]) -> str:
+    return f"{line[1]}{f'{line[2]}None' if line[2] else 'pass'}" + "\n" * line[0].count("\n")
 
 
 def estimators_in(cells: Sequence[SourceCell]) -> list[FoundEstimator]:
@@ -110,7 +118,7 @@ def _imported(script: Script) -> Iterator[tuple[str, tuple[str, str]]]:
 
 def _class_of(script: Script, function: ast.expr, classes: Mapping[str, tuple[str, str]]) -> tuple[str, str] | None:
     if isinstance(function, ast.Name):
-        return classes.get(function.id)
+        return classes.get(function.id) if function.id not in script.bound else None
     for name in script.dotted(function):
         package, _, rest = name.partition(".")
         if package in _PACKAGES and rest.rpartition(".")[2] in _CLASSES:
@@ -123,20 +131,24 @@ def _estimator(
 ) -> FoundEstimator:
     values: dict[str, Any] = {}
     unknown: list[str] = []
-    names = list(arguments_of(kind))
-    given = [*zip(names, call.args, strict=False), *((word.arg or "**", word.value) for word in call.keywords)]
-    for name, node in given:
+    given: list[tuple[str, ast.expr]] = [*zip(arguments_of(kind), call.args, strict=False)]
+    if any(isinstance(one, ast.Starred) for one in call.args):
+        given, unknown = [], ["**"]
+    for name, node in (*given, *((word.arg or "**", word.value) for word in call.keywords)):
         try:
-            values[name] = _value(node, bound)
-        except ValueError:
+            value = _value(node, bound)
+            values.update(**(value if name == "**" else {name: value}))
+        except (TypeError, ValueError):
             unknown.append(name)
+    if "instance_groups" in unknown:
+        unknown += ["instance_type", "instance_count"]
     return FoundEstimator(kind, package, script.place(call), values, tuple(unknown))
 
 
 def _value(node: ast.expr, bound: Mapping[str, ast.expr | None], depth: int = 4) -> Any:
     """The value of an expression of literals, and of names that are bound once, to such.
 
-    Raises:  ValueError: it is another expression
+    Raises:  ValueError, TypeError: it is another expression
     """
     if isinstance(node, ast.Name) and depth:
         value = bound.get(node.id)
@@ -147,13 +159,14 @@ def _value(node: ast.expr, bound: Mapping[str, ast.expr | None], depth: int = 4)
         pairs = zip(node.keys, node.values, strict=True)
         return {_value(key, bound, depth - 1): _value(one, bound, depth - 1) for key, one in pairs if key is not None}
     if isinstance(node, ast.List | ast.Tuple) and depth:
-        return [_value(one, bound, depth - 1) for one in node.elts]
+        elements = [_value(one, bound, depth - 1) for one in node.elts]
+        return elements if isinstance(node, ast.List) else tuple(elements)
     return ast.literal_eval(node)
 
 
 def verdicts_of_estimator(found: FoundEstimator, directory: Path) -> tuple[Verdict, ...]:
     """The verdicts on the job of one estimator, which begins in `directory`; one that is refused has the refusal alone."""
-    given = {name: value for name, value in found.values.items() if name != "**"}
+    given = dict(found.values)
     if "role" in arguments_of(found.class_name):
         given.setdefault("role", _A_ROLE)
     given.pop("sagemaker_session", None)

@@ -71,4 +71,4 @@ def _to_type(*places: Path) -> str:
 
 
 def _names_opt_ml(before: BeforeRun) -> bool:
-    return any("/opt/ml" in text for text in (before.script or "", *(file.text for file in before.imported)))
+    return any("/opt/ml" in text for text in before.texts)

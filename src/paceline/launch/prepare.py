@@ -235,21 +235,23 @@ def _ranks_per_host(text: str, gpu_count: int | None, gpu_reason: str) -> int:
             saw="no other way to count them",
             next="paceline run --nproc-per-node \"$(python -c 'import torch; print(torch.xpu.device_count())')\" ...",
         )
-    if not text.isdecimal() or int(text) < 1:
+    return int(checked_rank_count(text))
+
+
+def checked_rank_count(text: str) -> str:
+    """The text if it says how many ranks a host has; gpu, cpu, auto and xpu are counted there.
+
+    Raises:  UsageError U03: it is no number, or more ranks than a host may have
+    """
+    # A text of thousands of digits is no int, and nine say that it is too many.
+    count = int(text.lstrip("0")[:9] or 0) if text.isdecimal() else 0
+    meant = f"a number of ranks up to {MOST_RANKS_PER_HOST}" if count else "a number of ranks, gpu, cpu or auto"
+    if count > MOST_RANKS_PER_HOST or (not count and text not in ("gpu", "cpu", "auto", "xpu")):
+        shown = text or "''"
         raise UsageError(
-            "U03",
-            f"--nproc-per-node {text!r} is not a number of ranks, gpu, cpu or auto",
-            saw=text,
-            next="paceline run --nproc-per-node 2 ...",
+            "U03", f"--nproc-per-node {shown} is not {meant}", next=f"--nproc-per-node {'cpu' if count else 2}"
         )
-    if int(text) > MOST_RANKS_PER_HOST:
-        raise UsageError(
-            "U03",
-            f"--nproc-per-node {text} is more than the {MOST_RANKS_PER_HOST} ranks that a host may have",
-            saw=f"{os.cpu_count()} CPUs here",
-            next="paceline run --nproc-per-node cpu ...",
-        )
-    return int(text)
+    return text
 
 
 def _shutdown_seconds(given: float | None, environ: Mapping[str, str]) -> float:

@@ -89,7 +89,7 @@ class BeforeRun:
     script_path: str = ""
     """As messages name the script."""
     imported: tuple[SourceFile, ...] = ()
-    """The user's own files that the script imports."""
+    """The user's own files beside the script: those that it imports, and where one of these is judged, the script and the other ones."""
     requirements: str | None = None
     """The text of requirements.txt; None: there is none."""
     plan: "Row | None" = None
@@ -99,6 +99,11 @@ class BeforeRun:
     def rank_count(self) -> int:
         """Ranks of all hosts; two for each host that decides their number itself."""
         return self.hosts * (self.ranks_per_host or 2)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Those of the script and of the user's own files beside it; empty where the script was not read."""
+        return (self.script or "", *(file.text for file in self.imported))
 
 
 def all_checks() -> tuple[Rule, ...]:
@@ -127,8 +132,10 @@ def _with_imported(rule: Rule, verdict: Verdict, before: BeforeRun) -> Verdict:
     if verdict.judgement is Judgement.NOT_JUDGED:
         return verdict
     findings = list(verdict.findings)
+    files = (SourceFile(before.script_path, before.script or ""), *before.imported)
     for file in before.imported:
-        (of_file,) = judge((rule,), replace(before, script=file.text, script_path=file.path))
+        others = tuple(other for other in files if other is not file)
+        (of_file,) = judge((rule,), replace(before, script=file.text, script_path=file.path, imported=others))
         findings += (_milder(finding) if finding.code != "K06" else finding for finding in of_file.findings)
     return Verdict(verdict.code, Judgement.FIRED if findings else Judgement.SILENT, tuple(findings))
 

@@ -9,7 +9,7 @@ import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
@@ -65,6 +65,12 @@ class Script:
             if not called.isdisjoint(names):
                 yield call
 
+    def methods(self, *names: str) -> Iterator[ast.Call]:
+        """The calls of attributes with these names, whatever they belong to, in the order of the text."""
+        for call in self.every(ast.Call):
+            if isinstance(call.func, ast.Attribute) and call.func.attr in names:
+                yield call
+
     def dotted(self, node: ast.AST) -> frozenset[str]:
         """The full name of an expression like `dist.all_reduce` according to the imports; empty if it is not certain."""
         behind = ""
@@ -80,12 +86,24 @@ class Script:
             return self.variables.get(node.id)
         return _read_variable(node, self.dotted) if node is not None else None
 
+    def bindings(self, name: str) -> list[ast.AST]:
+        """Where parameters, assignments and loops bind this name."""
+        bound: list[ast.AST] = [part for part in self.every(ast.arg) if part.arg == name]
+        return bound + [part for part in self.every(ast.Name) if part.id == name and not isinstance(part.ctx, ast.Load)]
+
     def only_value(self, name: ast.Name) -> ast.expr | None:
         """What a name is bound to, where it is bound once, and by a plain assignment."""
-        bound: list[ast.AST] = [part for part in self.every(ast.arg) if part.arg == name.id]
-        bound += [part for part in self.every(ast.Name) if part.id == name.id and not isinstance(part.ctx, ast.Load)]
+        bound = self.bindings(name.id)
         above = self.parents.get(bound[0]) if len(bound) == 1 else None
         return above.value if isinstance(above, ast.Assign) and bound[0] in above.targets else None
+
+    def assigned(self, names: Set[str]) -> list[ast.expr]:
+        """The values that are assigned to these names, or to attributes that are called so."""
+        return [
+            one.value
+            for one in self.every(ast.Assign)
+            if any(_last_name(part) in names for target in one.targets for part in ast.walk(target))
+        ]
 
     def place(self, node: ast.AST) -> str:
         """`train.py:12`."""
@@ -122,10 +140,20 @@ class Script:
         return above
 
     def conditions(self, node: ast.AST) -> Iterator[ast.expr]:
-        """The tests that decide whether the node is reached when its function runs, the nearest first."""
-        for above in self._conditions(node):
-            if isinstance(above, ast.If | ast.IfExp | ast.While) and not _is_main_guard(above):
+        """What decides whether the node is reached when its function runs, the nearest first: tests, what is matched, what is caught."""
+        for child, above in self._above(node):
+            if (
+                isinstance(above, ast.If | ast.IfExp | ast.While)
+                and child is not above.test
+                and not _is_main_guard(above)
+            ):
                 yield above.test
+            elif isinstance(above, ast.BoolOp):
+                yield from above.values[: above.values.index(child)]  # type: ignore[arg-type]  # one of them
+            elif isinstance(above, ast.Match) and child is not above.subject:
+                yield above.subject
+            elif isinstance(above, ast.ExceptHandler) and above.type is not None:
+                yield above.type
 
     def branches(self, node: ast.AST) -> Iterator[tuple[ast.If, bool]]:
         """The `if` statements around the node in its function, the nearest first, and whether the node stands in the body."""
@@ -146,15 +174,6 @@ class Script:
                 return True
             above = self.parents.get(above)
         return False
-
-    def condition_names(self, node: ast.AST, word: str) -> bool:
-        """Whether a condition above the node contains this text, such as the name of the variable that the node sets."""
-        return any(
-            constant_text(part) == word
-            for above in self._conditions(node)
-            if isinstance(above, ast.If | ast.IfExp)
-            for part in ast.walk(above.test)
-        )
 
     def is_caught(self, node: ast.AST, *exceptions: str) -> bool:
         """Whether a `try` around the node has a handler for one of these exceptions; "" means a handler without a name."""
@@ -197,6 +216,12 @@ def script_of(before: BeforeRun) -> Script:
     if isinstance(parsed, SyntaxError):
         raise Unknown("a script that Python can read (K06)")
     return parsed
+
+
+def scripts_of(before: BeforeRun) -> list[Script]:
+    """The job's script, and the user's own files beside it that Python can read."""
+    parsed = (parse(file.text, file.path, grammar_of(before)) for file in before.imported)
+    return [script_of(before), *(one for one in parsed if isinstance(one, Script))]
 
 
 def grammar_of(before: BeforeRun) -> tuple[int, int] | None:

@@ -179,6 +179,13 @@ def test_a_recording_that_could_lie_elsewhere_or_be_anybodys_is_refused(fields):
     assert refused.value.code == "U27"
 
 
+@pytest.mark.parametrize("text", ["many", "0", "4097", "9" * 5000])
+def test_a_number_of_ranks_that_no_host_has_is_refused_as_on_the_command_line(text):
+    with pytest.raises(UsageError) as refused:
+        on_this_host(JobFile(job=Job(name="train", program=SCRIPT), ranks_per_host=text), {}, None)
+    assert refused.value.code == "U03" and text in refused.value.what
+
+
 def test_an_unknown_strategy_of_a_file_is_refused_as_on_the_command_line():
     file = JobFile(job=Job(name="train", program=SCRIPT, gradients="rnig"))
     with pytest.raises(UsageError) as refused:

@@ -45,6 +45,9 @@ def test_an_address_in_the_call_sends_each_host_to_itself(found, job):
         'os.environ.setdefault("MASTER_ADDR", "localhost")',
         'if "MASTER_ADDR" not in os.environ:\n    os.environ["MASTER_ADDR"] = "localhost"',
         'os.environ["MASTER_ADDR"] = hosts[0]',
+        'if "RANK" not in os.environ:\n    os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="localhost")',
+        'if "LOCAL_RANK" in os.environ or "SLURM_PROCID" in os.environ:\n    pass\nelse:\n    os.environ["MASTER_ADDR"] = "::1"',
+        'def start():\n    if os.getenv("WORLD_SIZE"):\n        return\n    os.environ["MASTER_ADDR"] = "localhost"',
         'os.environ["NCCL_DEBUG"] = "INFO"',
         'os.environ["WORLD_SIZE"] = "4"',
         'settings["MASTER_ADDR"] = "localhost"',
@@ -84,6 +87,12 @@ def test_a_port_that_each_rank_draws_never_meets_that_of_another(found, job, val
         "os.environ['MASTER_PORT'] = str(find_free_port())\ntorch.multiprocessing.spawn(main, nprocs=2)",
         "os.environ['MASTER_PORT'] = str(15000 + int(os.environ['SLURM_JOB_ID']) % 5000)",
         "os.environ['MASTER_PORT'] = args.port",
+        "if 'LOCAL_RANK' not in os.environ:\n    os.environ['MASTER_PORT'] = str(find_free_port())",
+        "if not torch.distributed.is_torchelastic_launched():\n    os.environ['MASTER_PORT'] = str(find_free_port())",
+        "port = find_free_port()\nport = comm.bcast(port)\nos.environ['MASTER_PORT'] = str(port)",
+        "port = comm.bcast(find_free_port() if rank == 0 else None)\nos.environ['MASTER_PORT'] = str(port)",
+        "os.environ['MASTER_PORT'] = str(find_free_port())\ntorch.multiprocessing.Process(target=main).start()",
+        "os.environ['MASTER_PORT'] = str(find_free_port())\nsubprocess.run(['torchrun', 'train.py'])",
     ],
 )
 def test_one_port_for_all_ranks_draws_nothing(found, job, text):

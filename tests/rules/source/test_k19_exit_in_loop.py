@@ -11,6 +11,7 @@ HEAD = "import sys\nimport torch.distributed as dist\ndist.init_process_group()\
         "for batch in loader:\n    loss.backward()\n    if loss.isnan():\n        sys.exit()",
         "while True:\n    for batch in loader:\n        if not batch:\n            exit(0)\n        loss.backward()",
         "def train():\n    for batch in loader:\n        loss.backward()\n        if done: quit()",
+        "while True:\n    try:\n        next(loader)\n    except StopIteration:\n        sys.exit()\n    loss.backward()",
     ],
 )
 def test_leaving_alone_with_success_is_reported(found, job, text):
@@ -26,6 +27,13 @@ def test_leaving_alone_with_success_is_reported(found, job, text):
         "for batch in loader:\n    loss.backward()\nsys.exit()",
         "for name in names:\n    if name:\n        sys.exit()",
         "for batch in loader:\n    loss.backward()\n    sys.exit()",
+        # Every rank leaves at the same step.
+        "for step, batch in enumerate(loader):\n    loss.backward()\n    if step == 100:\n        sys.exit()",
+        "step = 0\nfor batch in loader:\n    loss.backward()\n    step += 1\n    if args.steps and step >= args.steps:\n        sys.exit()",
+        "from torch.distributed import all_reduce\n"
+        "for batch in loader:\n    loss.backward()\n    all_reduce(flag)\n    if flag: sys.exit()",
+        "def agree(flag):\n    dist.all_reduce(flag)\n    return flag\n"
+        "for batch in loader:\n    loss.backward()\n    if agree(flag): sys.exit()",
     ],
 )
 def test_an_exit_of_all_ranks_or_with_a_code_is_not(found, job, text):

@@ -39,3 +39,11 @@ def test_a_file_that_is_imported_may_call_it(found, job):
     imported = (SourceFile("engine.py", "def go(sampler, n):\n    sampler.set_epoch(n)\n"),)
     assert not found("K22", job(SAMPLER + EPOCHS, ranks_per_host=2, imported=imported))
     assert not found("K22", job(SAMPLER + EPOCHS, ranks_per_host=1))
+
+
+def test_the_script_may_call_it_for_a_file_that_it_imports(found, job):
+    imported = (SourceFile("data.py", SAMPLER + EPOCHS),)
+    calls = "import data\nfor epoch in range(3):\n    data.sampler.set_epoch(epoch)\n"
+    assert not found("K22", job(calls, ranks_per_host=2, imported=imported))
+    (finding,) = found("K22", job("import data\n", ranks_per_host=2, imported=imported))
+    assert finding.file == "data.py"

@@ -64,6 +64,12 @@ def test_a_file_that_is_imported_may_set_the_start_method(found, job):
     assert not found("K26", job(LOADER, imported=imported))
 
 
+def test_the_script_of_a_file_that_makes_a_loader_may_have_the_guard(found, job):
+    imported = (SourceFile("data.py", SPAWN + LOADER),)
+    assert not found("K26", job("import data\n" + GUARD, imported=imported))
+    assert found("K26", job("import data\nmain()\n", imported=imported))
+
+
 def test_examples_with_loader_workers_have_a_guard():
     texts = [path.read_text() for path in EXAMPLES.rglob("*.py")]
     some = [text for text in texts if "num_workers" in text and "class " in text and "Training(args)" in text]

@@ -19,6 +19,8 @@ SAVE = "torch.save({'model': model.state_dict(), 'optimizer': optimizer.state_di
         ("net.load_state_dict(torch.load('a.pt'), False)\nnet = DDP(net)\ntorch.save(net.state_dict(), 'a.pt')\n", 6, "module."),
         ("net.load_state_dict(torch.load(f'{out}/a.pt', map_location='cpu'), strict=False)\nmodel = nn.DataParallel(net)\n"
          "torch.save(model.state_dict(), f'{out}/a.pt')\n", 6, "module."),
+        ("net = net.to('cpu')\nnet.load_state_dict(torch.load('a.pt'), strict=False)\nmodel = DDP(net).cuda()\n"
+         "state = {'model': model.state_dict()}\ntorch.save(state, 'a.pt')\n", 7, "module."),
         ("net.load_state_dict(torch.load('a.pt'), strict=False)\nmodel = torch.compile(net)\n"
          "torch.save(model.state_dict(), 'a.pt')\n", 6, "_orig_mod."),
     ],
@@ -47,6 +49,23 @@ def test_names_that_cannot_fit(found, job, text, line, prefix):
         "optimizer.load_state_dict(torch.load('a.pt'), strict=False)\nmodel = DDP(net)\ntorch.save(model.state_dict(), 'a.pt')\n",
         "def load(net):\n    net.load_state_dict(torch.load('a.pt'), strict=False)\n"
         "model = DDP(net)\ntorch.save(model.state_dict(), 'a.pt')\n",
+        # The prefix is taken away, on the way.
+        "saved = torch.load('a.pt')\nfor name in list(saved):\n    saved[name[7:]] = saved.pop(name)\n"
+        "net.load_state_dict(saved, strict=False)\nmodel = DDP(net)\ntorch.save(model.state_dict(), 'a.pt')\n",
+        "saved = torch.load('a.pt')\nnn.modules.utils.consume_prefix_in_state_dict_if_present(saved, 'module.')\n"
+        "net.load_state_dict(saved, strict=False)\nmodel = DDP(net)\ntorch.save(model.state_dict(), 'a.pt')\n",
+        # What is loaded may be another part of the file, or of another save.
+        "net.load_state_dict(torch.load('a.pt')['model'], strict=False)\nmodel = DDP(net)\n"
+        "torch.save({'ema': model.state_dict(), 'model': plain(model).state_dict()}, 'a.pt')\n",
+        "net.load_state_dict(torch.load('a.pt'), strict=False)\nmodel = DDP(net)\ntorch.save(model.state_dict(), 'a.pt')\n"
+        "state = made()\ntorch.save(state, 'a.pt')\n",
+        "for path in ('pretrained.pt', 'more.pt'):\n    net.load_state_dict(torch.load(path), strict=False)\npath = 'last.pt'\n"
+        "model = DDP(net)\ntorch.save(model.state_dict(), path)\n",
+        # What a function gives may be a wrapper; a model that moves is the same.
+        "other = wrapped(net)\nother.load_state_dict(torch.load('a.pt'), strict=False)\n"
+        "model = DDP(net)\ntorch.save(model.state_dict(), 'a.pt')\n",
+        "model = DDP(net)\nmodel = model.to('cpu')\nmodel.load_state_dict(torch.load('a.pt'), strict=False)\n"
+        "torch.save(model.state_dict(), 'a.pt')\n",
         "net.load_state_dict(strip(torch.load('a.pt')), strict=False)\nmodel = DDP(net)\ntorch.save(model.state_dict(), 'a.pt')\n",
     ],
 )  # fmt: skip

@@ -42,6 +42,12 @@ def test_a_schedule_as_long_as_the_loop_is_over_too_early(found, job, changed):
         {"options": "split_batches=True"},
         {"options": "step_scheduler_with_optimizer=False"},
         {"options": "**options"},
+        {"options": "True, True"},
+        # Of N times as many steps, one in four is the schedule's.
+        {"options": "gradient_accumulation_steps=4"},
+        {"loop": "while done < STEPS:\n    done += accelerator.num_processes"},
+        {"loop": "STEPS = STEPS // accelerator.num_processes\n" + FOR},
+        {"loop": FOR + "\n    pass\nfor batch in loader:"},
         # As long as the loader before it is shared out, or already N times as long.
         {"scheduler": "torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=len(loader) * 3)"},
         {"scheduler": "torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=STEPS * accelerator.num_processes)"},

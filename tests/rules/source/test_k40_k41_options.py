@@ -3,6 +3,7 @@
 import pytest
 
 from paceline.findings import Severity
+from paceline.rules.job_facts import SourceFile
 
 PARSER = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--epochs', type=int, default=1)\n"
 SIZE = "p.add_argument('-b', '--train-batch-size', type=int, default=32)\n"
@@ -22,6 +23,12 @@ def test_a_demanded_local_rank(found, job, name):
         ("p.add_argument('--local_rank', type=int, required=True)\n", {"arguments": ("--local_rank=0",)}),
         ("p.add_argument('--local_rank', type=int, required=True)\n", {"hyperparameters": {"local_rank": 0}}),
         ("p.add_argument('--data', required=True)\n", {}),
+        (
+            "import os, sys\nsys.argv += ['--local_rank', os.environ['LOCAL_RANK']]\np.add_argument('--local_rank', required=True)\n",
+            {},
+        ),
+        ("import os\nif 'LOCAL_RANK' not in os.environ:\n    p.add_argument('--local_rank', required=True)\n", {}),
+        ("p.add_argument('--local_rank', required=True)\np.parse_args(['--local_rank', '0'])\n", {}),
     ],
 )
 def test_a_local_rank_that_is_there_or_not_needed(found, job, text, fields):
@@ -61,3 +68,37 @@ def test_a_hyperparameter_without_an_option(found, job, end, hyperparameters, se
 )
 def test_a_hyperparameter_that_may_be_read(found, job, text, hyperparameters):
     assert not found("K41", job(text, hyperparameters=hyperparameters))
+
+
+@pytest.mark.parametrize(
+    ("text", "hyperparameters"),
+    [
+        ("p.add_argument('-bs', '--size')\n", {"size": 1}),
+        ("p.add_argument('--size', '--bs')\n", {"bs": 1}),
+        # A name of one letter is passed with one dash.
+        ("p.add_argument('-b', type=int)\n", {"b": 1}),
+        ("p.add_argument('--amp', action=argparse.BooleanOptionalAction)\n", {"no-amp": 1}),
+        ("p.add_argument('rest', nargs=argparse.REMAINDER)\n", {"size": 1}),
+        ("p.add_argument('--weight:decay')\n", {"weight:decay": 1}),
+        ("for name in names:\n    p.add_argument('--' + name)\n", {"size": 1}),
+        ("for name in names:\n    p.add_argument('--opt-%s' % name)\n", {"opt-size": 1}),
+        ("for name in names:\n    p.add_argument('--{}'.format(name))\n", {"size": 1}),
+        ("add = p.add_argument\nadd('--size')\n", {"size": 1}),
+        ("import theirs\ntheirs.add_to(p)\n", {"size": 1}),
+        ("import deepspeed\np = deepspeed.add_config_arguments(parser=p)\n", {"size": 1}),
+        ("p = argparse.ArgumentParser(parents=[theirs])\n", {"size": 1}),
+        ("from theirs import q\nq.parse_args()\n", {"size": 1}),
+        ("p.parse_args([])\n", {"size": 1}),
+    ],
+)
+def test_an_option_is_found_however_it_is_written_or_nothing_is_said(found, job, text, hyperparameters):
+    assert not found("K41", job(PARSER + text + STRICT, hyperparameters=hyperparameters))
+
+
+def test_the_file_that_reads_the_arguments_has_the_finding(found, job):
+    imported = (
+        SourceFile("options.py", PARSER + STRICT),
+        SourceFile("more.py", "def add(p):\n    p.add_argument('--lr')\n"),
+    )
+    (finding,) = found("K41", job("import options\n", hyperparameters={"size": 1, "lr": 1}, imported=imported))
+    assert finding.file == "options.py" and "--size" in finding.what

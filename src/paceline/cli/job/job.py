@@ -16,7 +16,7 @@ from paceline.contract.hyperparameters import parse_hyperparameter, read_hyperpa
 from paceline.errors import UsageError
 from paceline.facts import Console, Contract, Job, Program, ProgramKind
 from paceline.job_file import JobFile, read_job_file
-from paceline.launch.job.messages import MOST_RANKS_PER_HOST
+from paceline.launch.prepare import checked_rank_count
 from paceline.planner import strategies
 from paceline.probes.environment import without_secrets
 from paceline.probes.ports import is_local_address
@@ -91,7 +91,7 @@ def job_file_of(
     )
     return JobFile(
         job=_met(job, args, is_local),
-        ranks_per_host=_ranks(args.nproc_per_node),
+        ranks_per_host=checked_rank_count(args.nproc_per_node),
         shutdown_timeout_seconds=args.shutdown_timeout,
         run_id=values.run_id(args.run_id),
         run_dir=args.run_dir,
@@ -406,16 +406,6 @@ def _is_first(node_rank: int | None, conf: Mapping[str, str], address: str, is_l
 
 def _disagree(what: str, saw: str, next_step: str) -> UsageError:
     return UsageError("U05", what, saw=saw, next=next_step)
-
-
-def _ranks(text: str) -> str:
-    # A text of thousands of digits is no int, and nine say that it is too many.
-    count = int(text.lstrip("0")[:9] or 0) if text.isdecimal() else 0
-    if count > MOST_RANKS_PER_HOST:
-        raise values.bad_value("--nproc-per-node", text, f"a number of ranks up to {MOST_RANKS_PER_HOST}", "cpu")
-    if not count and text not in ("gpu", "cpu", "auto", "xpu"):
-        raise values.bad_value("--nproc-per-node", text, "a number of ranks, gpu, cpu or auto", "2")
-    return text
 
 
 def _time_limit(text: str | None) -> float | None:

@@ -29,10 +29,9 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     """Each such option that neither the script nor what it imports has a word of."""
     if before.script is None:
         return
-    texts = (before.script, *(file.text for file in before.imported))
     for word in before.arguments:
         option = word.partition("=")[0].replace("_", "-")
-        if option in _OPTIONS and not any(_knows(text, option) for text in texts):
+        if option in _OPTIONS and not any(_knows(text, option) for text in before.texts):
             yield Finding(
                 code="K20",
                 severity=Severity.WARNING,

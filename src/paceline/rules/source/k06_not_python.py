@@ -15,8 +15,8 @@ What it means: Python refuses the file when it parses it, before the first line 
 Why it matters: Every rank on every host would end with the same SyntaxError, after the code was uploaded and the
   machines were paid for. Published examples contain such code, for example statements between `except` and `finally`.
 What to do: Fix the line; `python -m py_compile SCRIPT` reports the same error. If the job's py_version is newer than
-  the Python that runs paceline, the check is not judged. Only the entry point is parsed, not the modules that it
-  imports.
+  the Python that runs paceline, the check is not judged. The user's own files that the script certainly imports are
+  parsed too.
 Source: Python language reference, "Full Grammar specification"; ast.parse and compile of this Python.
 """
 

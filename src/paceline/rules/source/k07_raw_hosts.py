@@ -76,8 +76,8 @@ def _characters(script: Script) -> Iterator[Finding]:
         if (variable := script.variable(part.value)) in _LISTS and not isinstance(part.slice, ast.Slice):
             what = f"this is one character of the raw {variable}, not one entry"
             yield _finding(script, part, what, f"{_loads(variable)}[{ast.unparse(part.slice)}]", Severity.WARNING)
-    for call in script.every(ast.Call):
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "index":
+    for call in script.methods("index"):
+        if isinstance(call.func, ast.Attribute):
             if (variable := script.variable(call.func.value)) in _LISTS:
                 what = f"this counts the characters of the raw {variable} before the text, not its entries"
                 yield _finding(script, call, what, f"{_loads(variable)}.index(...)", Severity.WARNING)
@@ -85,9 +85,7 @@ def _characters(script: Script) -> Iterator[Finding]:
 
 def _argparse_defaults(script: Script) -> Iterator[Finding]:
     """Finds such a default of an argparse option: argparse passes a text default to `type`, as if it had been typed."""
-    for call in script.every(ast.Call):
-        if not isinstance(call.func, ast.Attribute) or call.func.attr != "add_argument":
-            continue
+    for call in script.methods("add_argument"):
         kind, variable = argument(call, "type"), script.variable(argument(call, "default"))
         if isinstance(kind, ast.Name) and kind.id not in script.bound:
             if kind.id in _NUMBERS and variable in (*_LISTS, "SM_CURRENT_HOST"):

@@ -7,6 +7,7 @@ from itertools import pairwise
 from paceline.contract.hyperparameters import as_delivered, to_arguments
 from paceline.findings import Finding, Rule, Severity
 from paceline.rules.job_facts import BeforeRun
+from paceline.rules.options_in_source import options_of
 from paceline.rules.script import Script, argument, constant_text, script_of
 
 PAGE = """\
@@ -35,11 +36,9 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     passed = _passed(before)
     if not passed:
         return
-    for call in script.every(ast.Call):
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
-            options = [text for one in call.args if (text := constant_text(one)) is not None and text.startswith("-")]
-            for option in (one for one in options if one in passed):
-                yield from _judged(script, call, option, passed[option])
+    for call in script.methods("add_argument"):
+        for option in (one for one in options_of(call) if one in passed):
+            yield from _judged(script, call, option, passed[option])
 
 
 def _judged(script: Script, call: ast.Call, option: str, value: str) -> Iterator[Finding]:
@@ -94,23 +93,15 @@ def _takes_no_value(call: ast.Call) -> bool:
 
 def _is_strict(script: Script) -> bool:
     """Whether every parser refuses an unknown word: the script uses only parse_args, and no positional argument would accept the word."""
-    names = [call.func.attr for call in script.every(ast.Call) if isinstance(call.func, ast.Attribute)]
-    positional = any(
-        call.args and not (constant_text(call.args[0]) or "").startswith("-")
-        for call in script.every(ast.Call)
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument"
-    )
-    lenient = {"parse_known_args", "parse_known_intermixed_args", "add_subparsers"}
-    return "parse_args" in names and not lenient & set(names) and not positional
+    is_lenient = any(script.methods("parse_known_args", "parse_known_intermixed_args", "add_subparsers"))
+    has_positional = any(call.args and not options_of(call) for call in script.methods("add_argument"))
+    return any(script.methods("parse_args")) and not is_lenient and not has_positional
 
 
 def _own_bool(script: Script) -> bool:
     """Whether a parser has its own definition of `bool`."""
     return any(
-        isinstance(call.func, ast.Attribute)
-        and call.func.attr == "register"
-        and any(isinstance(one, ast.Name) and one.id == "bool" for one in call.args)
-        for call in script.every(ast.Call)
+        isinstance(one, ast.Name) and one.id == "bool" for call in script.methods("register") for one in call.args
     )
 
 

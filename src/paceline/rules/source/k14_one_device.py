@@ -48,8 +48,8 @@ def _fixed(script: Script) -> Iterator[tuple[ast.Call, str]]:
         devices = argument(call, "device_ids", 1)
         if isinstance(devices, ast.List) and len(devices.elts) == 1 and _is_zero(devices.elts[0]):
             yield call, "device_ids=[0]"
-    for call in script.every(ast.Call):
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda" and _is_zero(argument(call, "device", 0)):
+    for call in script.methods("cuda"):
+        if _is_zero(argument(call, "device", 0)):
             yield call, ".cuda(0)"
 
 

@@ -1,10 +1,12 @@
 """K15: the script overwrites the launcher's address, port or rank with its own."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule
 from paceline.rules.job_facts import BeforeRun
+from paceline.rules.ranks_in_source import leaves, names_rank, words
 from paceline.rules.script import Script, argument, constant_text, script_of
 
 PAGE = """\
@@ -22,7 +24,11 @@ Source: torch.distributed, "Environment variable initialization"; paceline expla
 
 _MEETING = ("MASTER_ADDR", "MASTER_PORT")
 _IDENTITY = ("RANK", "WORLD_SIZE")
-_MAKES_RANKS = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes", "multiprocessing.Process")
+# Whoever asks for one of these knows whether a launcher started it.
+_ASKS_LAUNCHER = re.compile(
+    r"(?:^|_)(?:RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|PROCID|NTASKS)$|elastic_launched|TORCHELASTIC"
+)
+_MAKES_RANKS = re.compile(r"\b(?:spawn|start_processes|Process|Popen)\(|\bsubprocess\.")
 _DRAWN = ("rand", "free_port", "unused_port", "open_port", "find_port", "getsockname", "portpicker")
 
 
@@ -30,14 +36,13 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     """Each such assignment, if it would mislead more than one host or rank."""
     ranks = before.hosts * (before.ranks_per_host or 1)
     if ranks > 1:
-        yield from _drawn_ports(script_of(before))
+        yield from _drawn_ports(script_of(before), before)
     misleading = (*(_MEETING if before.hosts > 1 else ()), *(_IDENTITY if ranks > 1 else ()))
     if not misleading:
         return
     script = script_of(before)
     for node, name, value in _assigned(script):
-        # A script that first checks whether the launcher has set the variable is right.
-        if name in misleading and not script.condition_names(node, name) and not _agrees(name, value, ranks):
+        if name in misleading and not _is_without_launcher(script, node) and not _agrees(name, value, ranks):
             yield script.finding(
                 node,
                 "K15",
@@ -50,17 +55,32 @@ def find(before: BeforeRun) -> Iterator[Finding]:
         yield from _init_methods(script)
 
 
-def _drawn_ports(script: Script) -> Iterator[Finding]:
+def _is_without_launcher(script: Script, node: ast.AST) -> bool:
+    """Whether the script may first have looked for what a launcher sets."""
+    function = script.function_of(node)
+    tests = [*script.conditions(node)]
+    # `if "RANK" in os.environ: return` before it.
+    tests += [
+        one.test
+        for one in script.every(ast.If)
+        if script.function_of(one) is function and one.lineno < getattr(node, "lineno", 0) and leaves(one)
+    ]
+    return any(map(_ASKS_LAUNCHER.search, (word for test in tests for part in ast.walk(test) for word in words(part))))
+
+
+def _drawn_ports(script: Script, before: BeforeRun) -> Iterator[Finding]:
     """Ports that each rank draws for itself. A script that makes its own processes draws one for all of them."""
-    if any(next(script.calls(name), None) is not None for name in _MAKES_RANKS):
-        return
     for node in script.every(ast.Assign):
         names = [
             constant_text(target.slice)
             for target in node.targets
             if isinstance(target, ast.Subscript) and script.dotted(target.value) == {"os.environ"}
         ]
-        if "MASTER_PORT" in names and not script.condition_names(node, "MASTER_PORT") and _is_drawn(script, node.value):
+        if (
+            "MASTER_PORT" in names
+            and _is_drawn(script, node.value)
+            and not (_is_without_launcher(script, node) or any(map(_MAKES_RANKS.search, before.texts)))
+        ):
             yield script.finding(
                 node,
                 "K15",
@@ -70,20 +90,16 @@ def _drawn_ports(script: Script) -> Iterator[Finding]:
 
 
 def _is_drawn(script: Script, value: ast.expr) -> bool:
+    """Whether each rank draws this, itself or under every value of a name in it."""
     named = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
-    meant = [value, *(one.value for one in script.every(ast.Assign) if {*_names(one.targets)} & named)]
-    words = [
-        node.attr if isinstance(node, ast.Attribute) else node.id
-        for part in meant
-        for node in ast.walk(part)
-        if isinstance(node, ast.Attribute | ast.Name)
-    ]
-    return any(drawn in word.lower() for word in words for drawn in _DRAWN)
+    assigned = script.assigned(named)
+    return not any(map(names_rank, (value, *assigned))) and (
+        _draws(value) or (bool(assigned) and all(map(_draws, assigned)))
+    )
 
 
-def _names(targets: list[ast.expr]) -> Iterator[str]:
-    for target in targets:
-        yield from (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
+def _draws(value: ast.expr) -> bool:
+    return any(drawn in word.lower() for part in ast.walk(value) for word in words(part) for drawn in _DRAWN)
 
 
 def _assigned(script: Script) -> Iterator[tuple[ast.AST, str, str]]:

@@ -5,7 +5,14 @@ from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule
 from paceline.rules.job_facts import BeforeRun
-from paceline.rules.ranks_in_source import is_distributed, is_for_the_others, is_of_one_rank, names_rank
+from paceline.rules.ranks_in_source import (
+    is_alike,
+    is_argument,
+    is_distributed,
+    is_for_the_others,
+    is_of_one_rank,
+    names_rank,
+)
 from paceline.rules.script import Script, argument, script_of
 
 PAGE = """\
@@ -30,7 +37,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     if ranks == 1:
         return
     script = script_of(before)
-    if not is_distributed(script):
+    if not is_distributed(script) or any(script.calls("os.chdir")):
         return
     for call in script.calls("torch.save"):
         path = argument(call, "f", 1)
@@ -70,7 +77,8 @@ def _is_fixed(script: Script, path: ast.expr, depth: int = 3) -> bool:
     if isinstance(path, ast.Constant):
         return isinstance(path.value, str)
     if isinstance(path, ast.JoinedStr):
-        return not any(isinstance(part, ast.Call) for part in ast.walk(path))
+        given = [part.value for part in path.values if isinstance(part, ast.FormattedValue)]
+        return all(_is_fixed(script, part, depth - 1) or is_alike(script, part) for part in given)
     if isinstance(path, ast.Name):
         value = script.only_value(path)
         return value is not None and _is_fixed(script, value, depth - 1)
@@ -78,19 +86,10 @@ def _is_fixed(script: Script, path: ast.expr, depth: int = 3) -> bool:
         return all(_is_fixed(script, side, depth) for side in (path.left, path.right))
     if isinstance(path, ast.Call) and script.dotted(path.func) & _JOIN:
         return not path.keywords and all(_is_fixed(script, part, depth) for part in path.args)
-    return _is_argument(script, path)
-
-
-def _is_argument(script: Script, path: ast.expr) -> bool:
-    """`args.out` of a command line, which all ranks share; or a directory that SageMaker names."""
-    if script.variable(path) in _DIRECTORIES:
-        return True
-    if isinstance(path, ast.Call) and script.dotted(path.func) & {"os.environ.get", "os.getenv"}:
-        return bool(path.args) and isinstance(path.args[0], ast.Constant) and path.args[0].value in _DIRECTORIES
-    if not isinstance(path, ast.Attribute) or not isinstance(path.value, ast.Name):
-        return False
-    value = script.only_value(path.value)
-    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "parse_args"
+    if isinstance(path, ast.Attribute) and isinstance(path.value, ast.Name):
+        bound = script.bindings(path.value.id)
+        return bool(bound) and not any(isinstance(one, ast.arg) for one in bound) and is_argument(script, path)
+    return script.variable(path) in _DIRECTORIES
 
 
 RULE = Rule(code="K18", page=PAGE, find=find)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule
 from paceline.rules.job_facts import BeforeRun
-from paceline.rules.ranks_in_source import is_distributed
+from paceline.rules.ranks_in_source import is_alike, is_distributed, words
 from paceline.rules.script import Script, argument, script_of
 
 PAGE = """\
@@ -22,7 +22,7 @@ Source: docs/running.md; paceline explain C06.
 
 _EXITS = ("sys.exit", "os._exit")
 _BUILTIN = ("exit", "quit")
-_TOGETHER = ("all_reduce", "broadcast", "all_gather", "broadcast_object_list", "all_gather_object")
+_TOGETHER = frozenset({"all_reduce", "broadcast", "all_gather", "broadcast_object_list", "all_gather_object"})
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
@@ -35,7 +35,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     handlers = list(_handlers(script))
     for call in _exits(script):
         if (handler := next((one for one in handlers if _is_in(script, call, one)), None)) is not None:
-            if any(map(_trains, script.every(ast.Module))) and not _decides_together(handler):
+            if any(map(_trains, script.every(ast.Module))) and not _decides_together(script, handler):
                 yield script.finding(
                     call,
                     "K19",
@@ -44,7 +44,9 @@ def find(before: BeforeRun) -> Iterator[Finding]:
                 )
             continue
         loop = script.loop_of(call)
-        if loop is not None and _trains(loop) and script.is_conditional(call) and not _decides_together(loop):
+        if loop is None or not _trains(loop) or not script.is_conditional(call) or _decides_together(script, loop):
+            continue
+        if not all(is_alike(script, test) for test in script.conditions(call)):
             yield script.finding(
                 call,
                 "K19",
@@ -82,8 +84,15 @@ def _trains(loop: ast.AST) -> bool:
     return any(isinstance(part, ast.Attribute) and part.attr == "backward" for part in ast.walk(loop))
 
 
-def _decides_together(loop: ast.AST) -> bool:
-    return any(isinstance(part, ast.Attribute) and part.attr in _TOGETHER for part in ast.walk(loop))
+def _decides_together(script: Script, node: ast.AST) -> bool:
+    """Whether the ranks exchange something here, or in a function of the script that is called here."""
+    named = _named(node)
+    called = (function for function in script.every(ast.FunctionDef) if function.name in named)
+    return not _TOGETHER.isdisjoint(named.union(*map(_named, called)))
+
+
+def _named(node: ast.AST) -> set[str]:
+    return {word for part in ast.walk(node) for word in words(part)}
 
 
 RULE = Rule(code="K19", page=PAGE, find=find)

@@ -40,8 +40,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     script = script_of(before)
     if not _has_epochs(script):
         return
-    texts = (before.script or "", *(file.text for file in before.imported))
-    if any("set_epoch" in text or any(name in text for name in _CALL_IT) for text in texts):
+    if any("set_epoch" in text or any(name in text for name in _CALL_IT) for text in before.texts):
         return
     for call in script.calls(*_SAMPLER):
         shuffle = argument(call, "shuffle", 3)

@@ -1,6 +1,7 @@
 """K26: a script that starts loader workers wherever it is imported, and whose workers import it."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 
@@ -22,19 +23,20 @@ Source: Python's multiprocessing, "Safe importing of main module"; What's new in
 
 _LOADER = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
 _SET = ("multiprocessing.set_start_method", "torch.multiprocessing.set_start_method")
+_GUARD = re.compile(r"__name__\s*[=!]=|[=!]=\s*__name__")
 _IMPORT_THE_SCRIPT = ("spawn", "forkserver")
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
     """The first such loader."""
     script = script_of(before)
-    if _has_guard(script):
-        return
     by_default = _start_method(before, script)
     for call in script.calls(*_LOADER):
         workers, context = argument(call, "num_workers", 5), argument(call, "multiprocessing_context", 11)
         method = by_default if context is None else constant_text(context)
-        if isinstance(workers, ast.Constant) and workers.value and method in _IMPORT_THE_SCRIPT:
+        imports_script = isinstance(workers, ast.Constant) and workers.value and method in _IMPORT_THE_SCRIPT
+        # The entry point, which is one of these where another file makes the loader.
+        if imports_script and not any(map(_GUARD.search, before.texts)):
             yield script.finding(
                 call,
                 "K26",
@@ -44,21 +46,13 @@ def find(before: BeforeRun) -> Iterator[Finding]:
             return
 
 
-def _has_guard(script: Script) -> bool:
-    return any(
-        isinstance(part, ast.Name) and part.id == "__name__"
-        for compared in script.every(ast.Compare)
-        for part in (compared.left, *compared.comparators)
-    )
-
-
 def _start_method(before: BeforeRun, script: Script) -> str | None:
     """The start method of loaders that name none; None: it is not certain."""
     chosen = {argument(call, "method", 0) for call in script.calls(*_SET)}
     if chosen:
         methods = {None if method is None else constant_text(method) for method in chosen}
         return methods.pop() if len(methods) == 1 else None
-    if any("start_method" in text for text in (before.script or "", *(file.text for file in before.imported))):
+    if any("start_method" in text for text in before.texts):
         return None
     return default_start_method(grammar_of(before) or sys.version_info[:2])
 

@@ -1,6 +1,7 @@
 """K27: a checkpoint of a wrapped model is loaded into the plain one, and strict=False says nothing of it."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule
@@ -27,43 +28,66 @@ _WRAPPERS = {
 }
 
 
+# A script that has one of these takes the prefix away.
+_TAKES_AWAY = re.compile(r"""["']module\.|["']_orig_mod|\[7:\]|\[10:\]|in_state_dict_if_present""")
+_NO_MODEL = "no model"
+_ITSELF = ("to", "cuda", "cpu", "float", "half", "bfloat16", "double", "train", "eval", "requires_grad_")
+_LIBRARIES = ("torch", "torchvision", "timm", "transformers")
+
+
 def find(before: BeforeRun) -> Iterator[Finding]:
     """Each load into a plain model of a file to which the state of wrapped ones alone is saved."""
     script = script_of(before)
-    saved = [(path, state) for call in script.calls("torch.save") for path, state in _saves(script, call)]
-    for call in script.every(ast.Call):
+    saved = [(path, prefix) for call in script.calls("torch.save") for path, prefix in _saves(script, call)]
+    for call in script.methods("load_state_dict"):
         path = _loaded_path(script, call)
-        if path is None or _prefix(script, call.func, call) != "":
+        if path is None or not _is_one_file(script, path) or _prefix(script, _owner(call), call) != "":
             continue
-        prefixes = [_prefix(script, state.func, state) for other, state in saved if ast.dump(other) == ast.dump(path)]
-        if prefixes and all(prefixes):
+        prefixes = [prefix for other, prefix in saved if ast.dump(other) == ast.dump(path)]
+        if prefixes and all(prefixes) and not any(map(_TAKES_AWAY.search, before.texts)):
+            wrapped = f"model.{prefixes[0]}"
             yield script.finding(
                 call,
                 "K27",
                 f"the names in this file begin with {prefixes[0]}, those of the model do not, and strict=False hides it: nothing is loaded",
-                next="save model.module.state_dict(), and leave strict=False out"
-                if prefixes[0] == "module."
-                else "save model._orig_mod.state_dict(), and leave strict=False out",
+                next=f"save {wrapped}state_dict(), and leave strict=False out",
             )
 
 
-def _saves(script: Script, call: ast.Call) -> Iterator[tuple[ast.expr, ast.Call]]:
-    """The path of a torch.save, with each `X.state_dict()` that it saves, but for optimizers."""
+def _is_one_file(script: Script, path: ast.expr) -> bool:
+    """Whether the names in a path have one value at most."""
+    return all(len(script.bindings(part.id)) <= 1 for part in ast.walk(path) if isinstance(part, ast.Name))
+
+
+def _saves(script: Script, call: ast.Call) -> Iterator[tuple[ast.expr, str | None]]:
+    """The path of a torch.save, with the prefix of each model's state that it saves; None: one that is not known."""
     path, document = argument(call, "f", 1), argument(call, "obj", 0)
-    if path is None or document is None:
+    if isinstance(document, ast.Name):
+        document = script.only_value(document)
+    if path is None:
         return
-    for part in ast.walk(document):
-        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "state_dict":
-            if _prefix(script, part.func, part) is not None:
-                yield path, part
+    states = [part for part in ast.walk(document or path) if isinstance(part, ast.Call) and _is_state(part)]
+    if not states:
+        yield path, None
+    for state in states:
+        prefix = _prefix(script, _owner(state), state)
+        if prefix != _NO_MODEL:
+            yield path, prefix
+
+
+def _is_state(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "state_dict"
+
+
+def _owner(call: ast.Call) -> ast.expr:
+    """The object whose method this calls."""
+    return call.func.value if isinstance(call.func, ast.Attribute) else call.func
 
 
 def _loaded_path(script: Script, call: ast.Call) -> ast.expr | None:
     """The path of `X.load_state_dict(torch.load(PATH)..., strict=False)`, also by a name for what was loaded."""
-    if not isinstance(call.func, ast.Attribute) or call.func.attr != "load_state_dict" or not call.args:
-        return None
     strict = argument(call, "strict", 1)
-    if not isinstance(strict, ast.Constant) or strict.value is not False:
+    if not call.args or not isinstance(strict, ast.Constant) or strict.value is not False:
         return None
     state: ast.expr | None = call.args[0]
     while isinstance(state, ast.Subscript):
@@ -75,26 +99,32 @@ def _loaded_path(script: Script, call: ast.Call) -> ast.expr | None:
     return None
 
 
-def _prefix(script: Script, function: ast.expr, at: ast.AST) -> str | None:
-    """What a wrapper puts before the names of the model whose method this is: "" for a plain one; None: it is no model, or not known."""
-    model = function.value if isinstance(function, ast.Attribute) else None
-    if isinstance(model, ast.Attribute) and model.attr in ("module", "_orig_mod"):
-        return ""
-    if not isinstance(model, ast.Name):
+def _prefix(script: Script, model: ast.expr, at: ast.AST) -> str | None:
+    """What a wrapper puts before the names of a model: "" for a plain one; None: not known."""
+    if isinstance(model, ast.Attribute):
+        return "" if model.attr in ("module", "_orig_mod") else None
+    if isinstance(model, ast.Name):
+        made = [
+            assigned
+            for assigned in script.every(ast.Assign)
+            if assigned.lineno < getattr(at, "lineno", 0)
+            and script.function_of(assigned) is script.function_of(at)
+            and any(isinstance(target, ast.Name) and target.id == model.id for target in assigned.targets)
+        ]
+        return _prefix(script, made[-1].value, made[-1]) if made else None
+    if not isinstance(model, ast.Call):
         return None
-    made = [
-        assigned.value
-        for assigned in script.every(ast.Assign)
-        if assigned.lineno < getattr(at, "lineno", 0)
-        and script.function_of(assigned) is script.function_of(at)
-        and any(isinstance(target, ast.Name) and target.id == model.id for target in assigned.targets)
-    ]
-    if not made or not isinstance(made[-1], ast.Call):
-        return None
-    wrapped = script.dotted(made[-1].func) & _WRAPPERS.keys()
-    if wrapped:
+    names = script.dotted(model.func)
+    if wrapped := names & _WRAPPERS.keys():
         return _WRAPPERS[min(wrapped)]
-    return None if any(name.startswith("torch.optim") for name in script.dotted(made[-1].func)) else ""
+    if any(name.startswith(("torch.optim", "torch.amp", "torch.cuda.amp")) for name in names):
+        return _NO_MODEL
+    if isinstance(model.func, ast.Attribute) and not names:
+        # `net.to(device)`, which gives the model itself.
+        return _prefix(script, model.func.value, at) if model.func.attr in _ITSELF else None
+    own = {one.name for one in script.every(ast.ClassDef)}
+    is_class = isinstance(model.func, ast.Name) and model.func.id in own
+    return "" if is_class or any(name.partition(".")[0] in _LIBRARIES for name in names) else None
 
 
 RULE = Rule(code="K27", page=PAGE, find=find)

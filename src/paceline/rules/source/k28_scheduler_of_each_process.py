@@ -12,6 +12,7 @@ A schedule that accelerate steps once for each process
 
 What it means: The scheduler is handed to `accelerator.prepare` and is as long as the training loop. At each `scheduler.step()`
   accelerate steps it once for each process, unless it was made with `split_batches=True` or `step_scheduler_with_optimizer=False`.
+  A script that accumulates gradients, or whose loop counts the processes, is not reported.
 Why it matters: With N ranks the schedule is over after an N-th of the training: the learning rate is at its end from there on.
 What to do: Make the schedule N times as long (`STEPS * accelerator.num_processes`), or do not hand it to `prepare`.
 Source: accelerate, docs "Comparing performance between different device setups", Learning Rates; src/accelerate/scheduler.py.
@@ -27,7 +28,10 @@ _AS_LONG = {
     "transformers.get_cosine_schedule_with_warmup": ("num_training_steps", 2),
 }
 """Scheduler -> the argument that says after how many steps it is over, and its place."""
-_ONE_STEP_EACH = ("split_batches", "step_scheduler_with_optimizer", "dataloader_config")
+# With them a step of the schedule is one for all processes, or is not one of the loop.
+_OTHER_STEPS = (
+    "split_batches", "step_scheduler_with_optimizer", "dataloader_config", "gradient_accumulation_steps", "gradient_accumulation_plugin",
+)  # fmt: skip
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
@@ -37,12 +41,8 @@ def find(before: BeforeRun) -> Iterator[Finding]:
         return
     script = script_of(before)
     for name in _accelerators(script):
-        for call in script.every(ast.Call):
-            if not (
-                isinstance(call.func, ast.Attribute)
-                and call.func.attr == "prepare"
-                and _is_named(call.func.value, name)
-            ):
+        for call in script.methods("prepare"):
+            if not isinstance(call.func, ast.Attribute) or not _is_named(call.func.value, name):
                 continue
             for prepared in call.args:
                 made = _made(script, prepared)
@@ -61,11 +61,15 @@ def _accelerators(script: Script) -> Iterator[str]:
     """Names of accelerators that step a scheduler for each process."""
     for call in script.calls("accelerate.Accelerator"):
         above = script.parents.get(call)
-        if isinstance(above, ast.Assign) and not {word.arg for word in call.keywords} & {None, *_ONE_STEP_EACH}:
+        if (
+            isinstance(above, ast.Assign)
+            and not call.args
+            and not {word.arg for word in call.keywords} & {None, *_OTHER_STEPS}
+        ):
             yield from (target.id for target in above.targets if isinstance(target, ast.Name))
 
 
-def _is_named(node: ast.expr, name: str) -> bool:
+def _is_named(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
@@ -88,21 +92,25 @@ def _length(script: Script, made: ast.Call) -> ast.Name | None:
     for function in script.dotted(made.func) & _AS_LONG.keys():
         name, place = _AS_LONG[function]
         length = argument(made, name, place)
-        if isinstance(length, ast.Name):
+        if isinstance(length, ast.Name) and len(script.bindings(length.id)) == 1:
             return length
     return None
 
 
 def _is_end_of_a_loop(script: Script, length: ast.Name) -> bool:
-    """Whether a loop runs to this number of steps: `while done < STEPS`, `for step in range(STEPS)`."""
-    tests = [loop.test for loop in script.every(ast.While) if isinstance(loop.test, ast.Compare)]
-    ranges = [
-        loop.iter
+    """Whether a loop that steps a schedule runs to this number of steps: `while done < STEPS`, `for step in range(STEPS)`."""
+    ends: list[tuple[ast.stmt, ast.expr]] = [(loop, loop.test) for loop in script.every(ast.While)]
+    ends += [
+        (loop, loop.iter)
         for loop in script.every(ast.For)
-        if isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Name) and loop.iter.func.id == "range"
+        if isinstance(loop.iter, ast.Call) and _is_named(loop.iter.func, "range")
     ]
-    sides = [side for test in tests for side in (test.left, *test.comparators)]
-    return any(_is_named(one, length.id) for one in (*sides, *(part for call in ranges for part in call.args)))
+    return any(
+        any(_is_named(part, length.id) for part in ast.iter_child_nodes(end))
+        and ".step()" in (text := ast.unparse(loop))
+        and "num_processes" not in text
+        for loop, end in ends
+    )
 
 
 RULE = Rule(code="K28", page=PAGE, find=find)

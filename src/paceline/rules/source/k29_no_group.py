@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule, Severity
 from paceline.rules.job_facts import BeforeRun
-from paceline.rules.script import Script, script_of
+from paceline.rules.script import argument, script_of, scripts_of
 
 PAGE = """\
 DistributedDataParallel without a process group
@@ -20,7 +20,8 @@ Source: torch, DistributedDataParallel: "This module requires torch.distributed 
 """
 
 _DDP = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
-_MAKES_ONE = ("init_process_group", "init_device_mesh")
+_MAKES_ONE = ("init_process_group", "init_device_mesh", "DeviceMesh", "fully_shard")
+_BY_NAME = ("import_module", "__import__", "runpy", "exec(")
 # Packages that make no group. Any other one may.
 _HARMLESS = frozenset(
     {
@@ -34,7 +35,12 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     """The first wrapping, if nothing that the script imports may make a group."""
     script = script_of(before)
     wrapped = next(script.calls(*_DDP), None)
-    if wrapped is None or before.launcher == "smdistributed" or _may_make_one(script, before):
+    if (
+        wrapped is None
+        or argument(wrapped, "process_group") is not None
+        or before.launcher == "smdistributed"
+        or _may_make_one(before)
+    ):
         return
     yield script.finding(
         wrapped,
@@ -45,14 +51,15 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     )
 
 
-def _may_make_one(script: Script, before: BeforeRun) -> bool:
-    texts = (before.script or "", *(file.text for file in before.imported))
-    if any(name in text for text in texts for name in _MAKES_ONE):
+def _may_make_one(before: BeforeRun) -> bool:
+    if any(name in text for text in before.texts for name in (*_MAKES_ONE, *_BY_NAME)):
         return True
-    own = {file.path.rpartition("/")[2].removesuffix(".py") for file in before.imported}
-    imported = {alias.name.partition(".")[0] for node in script.every(ast.Import) for alias in node.names}
-    imported |= {(node.module or ".").partition(".")[0] for node in script.every(ast.ImportFrom)}
-    return bool(imported - _HARMLESS - own - set(sys.stdlib_module_names))
+    scripts = scripts_of(before)
+    own = {part.removesuffix(".py") for script in scripts for part in script.path.split("/")}
+    imported = {alias.name for script in scripts for node in script.every(ast.Import) for alias in node.names}
+    imported |= {node.module or "." for script in scripts for node in script.every(ast.ImportFrom)}
+    packages = {name.partition(".")[0] for name in imported}
+    return bool(packages - _HARMLESS - own - set(sys.stdlib_module_names))
 
 
 RULE = Rule(code="K29", page=PAGE, find=find)

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule, Severity
 from paceline.rules.job_facts import BeforeRun
-from paceline.rules.script import Script, argument, constant_text, script_of
+from paceline.rules.options_in_source import options_of, reads_command_line
+from paceline.rules.script import Script, argument, script_of, scripts_of
 
 PAGE = """\
 The script demands --local_rank
@@ -24,9 +25,12 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     """The option, if it is required and the job does not pass it."""
     script = script_of(before)
     passed = {word.partition("=")[0] for word in before.arguments} | {f"--{name}" for name in before.hyperparameters}
-    for call in script.every(ast.Call):
-        options = _options(call)
-        if passed.isdisjoint(options) and not set(options).isdisjoint(_OPTIONS) and _is_required(call):
+    if not passed.isdisjoint(_OPTIONS):
+        return
+    for call in script.methods("add_argument"):
+        options = options_of(call)
+        is_demanded = not set(options).isdisjoint(_OPTIONS) and _is_required(call) and not script.is_conditional(call)
+        if is_demanded and reads_command_line(scripts_of(before)):
             yield script.finding(
                 call,
                 "K40",
@@ -34,12 +38,6 @@ def find(before: BeforeRun) -> Iterator[Finding]:
                 next=f"{script.place(call)}: {_with_default(call, script)}",
                 severity=Severity.ERROR,
             )
-
-
-def _options(call: ast.Call) -> list[str]:
-    if not isinstance(call.func, ast.Attribute) or call.func.attr != "add_argument":
-        return []
-    return [text for one in call.args if (text := constant_text(one)) is not None and text.startswith("--")]
 
 
 def _is_required(call: ast.Call) -> bool:

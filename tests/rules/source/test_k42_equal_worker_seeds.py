@@ -48,6 +48,17 @@ def test_seeds_without_the_rank_are_reported_once(found, job, text):
         ALIKE + BY_TORCH + "loader = DataLoader(data, num_workers=2)\n",
         ALIKE + "loader = DataLoader(data, num_workers=2, worker_init_fn=theirs.init)\n",
         ALIKE + "loader = DataLoader(data, num_workers=2, worker_init_fn=theirs)\n",
+        # The seed, or one of two, is made another one on the way.
+        "def init(worker):\n    seed = worker\n    seed += mine() * 1000\n    np.random.seed(seed)\n" + LOADER,
+        "def init(worker):\n    worker += mine()\n    np.random.seed(worker)\n" + LOADER,
+        "def init(worker):\n    seed = worker\n    if many:\n        seed = mine()\n    np.random.seed(seed)\n"
+        + LOADER,
+        "def init(worker):\n    random.seed(worker)\n    np.random.seed(mine())\n" + LOADER,
+        "def init(worker, mine=mine()):\n    random.seed(worker + mine)\n" + LOADER,
+        "if many:\n    def init(worker):\n        random.seed(mine())\nelse:\n    def init(worker):\n        random.seed(worker)\n"
+        + LOADER,
+        ALIKE + "torch.seed()\n" + BY_TORCH + LOADER,
+        ALIKE + "from lightning import seed_everything\nseed_everything(mine)\n" + BY_TORCH + LOADER,
     ],
 )
 def test_what_may_be_right_is_not_reported(found, job, text):
