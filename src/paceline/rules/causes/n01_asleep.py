@@ -26,7 +26,8 @@ Why it matters: The others wait for this rank until the process group's timeout,
   message that then appears names the ranks that waited.
 Deciding evidence: The flight recorder (or the rank's calls, or its steps) shows that this rank is behind the others.
   Its state is S, it uses hardly any CPU time and makes no disk traffic. The innermost frame of its main thread is not
-  in torch.distributed.
+  in torch.distributed. If its collectives are of a device and no flight recorder shows them, the line may wait for one of
+  them, as the others do: then it is likely only.
 Not to be confused with: N02 (the rank is stopped: state T); N03 (the stack waits for a DataLoader worker); N06 (the
   rank uses a full CPU core); N07 (the rank's Python does not answer); N04 (the rank makes progress).
 What to do: Read the line that the finding names. Give the request or the lock a timeout, move the work out of the

@@ -19,7 +19,7 @@ What it means: The late rank uses a whole core and stays in one place: a loop th
 Why it matters: The process is busy, so a monitor that looks only at load sees nothing wrong.
 Deciding evidence: The rank uses about one core of CPU time and makes no disk or network traffic. Every snapshot shows
   the same functions on its stack. Its CPU quota does not slow it down. After two minutes in one place the rank counts
-  as stalled.
+  as stalled, for sure unless its collectives are of a device and no flight recorder shows them.
 Not to be confused with: N01 (the rank is idle); N04 (the stack changes, or data move); N05 (the rank compiles); S02
   (a CPU quota stops the rank).
 What to do: Read the line that the finding names, and find out what should end its loop. `py-spy dump --locals --pid
