@@ -77,6 +77,7 @@ def test_what_could_not_be_sent_is_kept_and_named(tmp_path):
             Progress(lambda progress: None),
         )
     assert refused.value.what.startswith("model.tar.gz could not be sent") and local.exists()
+    assert refused.value.saw.endswith(f"; the file is kept here: {local}")
 
 
 def test_files_of_several_directories_become_one_archive(tmp_path):

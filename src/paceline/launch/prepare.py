@@ -18,7 +18,9 @@ from paceline.launch.token import token_for
 from paceline.planner import strategies
 from paceline.probes.gpus import count_visible
 from paceline.probes.ports import is_loopback
-from paceline.recording.runs import is_run_id, runs_root
+from paceline.recording.layout import RunDirectory
+from paceline.recording.runs import is_run_id, new_run_id, runs_root
+from paceline.spelling import nearest
 from paceline.storage.urls import as_prefix, is_url, misspelt_url
 
 DEFAULT_AGENTS_PORT = 29500
@@ -66,8 +68,10 @@ def prepare(file: JobFile, environ: Mapping[str, str], *, starts_hosts: bool = F
 
     `starts_hosts`: this process starts the agents of all hosts and is not an agent itself.
 
-    Raises:  UsageError U02 program, U06 channel, U11 too few GPUs, U12 token, U27 a value of the file, E50 to E55 a URL
+    Raises:  UsageError U02 program, U06 channel, U11 too few GPUs, U12 token, U27 a value of the file, E50 to E55 a URL, U03 a run id
+        that is taken, or an instrument that there is not
     """
+    _require_instruments(environ.get("PACELINE_OFF", ""))
     gpu_count, gpu_reason = count_visible(environ)
     job = as_delivered(on_this_host(file, environ, gpu_count, gpu_reason=gpu_reason))
     by_hand = not starts_hosts and job.host_name is None and job.agents_port is not None and job.max_hosts > 1
@@ -92,7 +96,28 @@ def prepare(file: JobFile, environ: Mapping[str, str], *, starts_hosts: bool = F
         cpus_by_local_rank=_cpus(job, environ),
         setup=file.setup,
     )
+    if job.is_first and file.run_id and (taken := RunDirectory(config.runs_root / file.run_id).run_file).exists():
+        raise UsageError(
+            "U03", f"--run-id {file.run_id}: a run has this id already", saw=str(taken), next=f"--run-id {new_run_id()}"
+        )
     return job, config
+
+
+def _require_instruments(off: str) -> None:
+    """Check the names that PACELINE_OFF turns off.
+
+    Raises:  UsageError U03: there is no instrument of that name
+    """
+    # Their files say them: what watches inside a rank is not imported here.
+    known = {file.stem for file in Path(__file__).parents[1].glob("worker/instruments/[a-z]*.py")} | {"all", "resume"}
+    for word in off.lower().replace(" ", "").split(","):
+        if word and word not in known:
+            raise UsageError(
+                "U03",
+                f"PACELINE_OFF={off}: there is no instrument {word!r}",
+                saw=f"instruments: {', '.join(sorted(known))}",
+                next=f"export PACELINE_OFF={near}" if (near := nearest(word, known)) else "unset PACELINE_OFF",
+            )
 
 
 def on_this_host(file: JobFile, environ: Mapping[str, str], gpu_count: int | None, *, gpu_reason: str = "") -> Job:

@@ -52,7 +52,8 @@ def as_ours(error: BaseException, doing: str, url: str, *, there: str = "", agai
 
     Holds:   no user, password, signature or token of any URL is in its parts
     """
-    saw = _said(error)
+    said = _said(error)
+    saw = f"{said}; {there}" if there else said
     look = _LOOK.get(scheme(url), "ls -ld {path}").format(url=shown(url), path=shown(url).partition("://")[2])
     what = f"{doing}: {shown(url)}"
     causes = _chain(error)
@@ -60,13 +61,13 @@ def as_ours(error: BaseException, doing: str, url: str, *, there: str = "", agai
         return UsageError("E52", f"{what}: no usable credentials", saw=saw, next=_credentials(url))
     if any(isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT) for cause in causes):
         return UsageError("E56", f"{what}: no room on this host's disk", saw=saw, next="df -h")
-    if isinstance(error, PermissionError) or any(word in saw for word in _REFUSED_WORDS):
+    if isinstance(error, PermissionError) or any(word in said for word in _REFUSED_WORDS):
         return UsageError("E52", f"{what}: denied", saw=saw, next=_credentials(url))
-    if isinstance(error, FileNotFoundError) or any(word in saw for word in _MISSING_WORDS):
+    if isinstance(error, FileNotFoundError) or any(word in said for word in _MISSING_WORDS):
         return UsageError("E51", f"{what}: not there", saw=saw, next=look)
     if isinstance(error, (FileExistsError, NotADirectoryError)):
         return UsageError("E51", f"{what}: a file is in the place of a directory", saw=saw, next=look)
-    return UsageError("E53", f"{what}: broken off", saw=f"{saw}; {there}" if there else saw, next=again)
+    return UsageError("E53", f"{what}: broken off", saw=saw, next=again)
 
 
 def not_there(doing: str, url: str, saw: str) -> UsageError:

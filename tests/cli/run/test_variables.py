@@ -3,6 +3,8 @@
 import pytest
 
 from paceline.cli import main
+from paceline.facts import Run
+from paceline.recording.runs import create_run, write_run
 
 
 @pytest.mark.parametrize(
@@ -23,3 +25,30 @@ def test_a_variable_is_named_where_nobody_typed_the_option(monkeypatch, tmp_path
     said = capsys.readouterr().err
     assert said.startswith(f"error[U03]: {what}")
     assert ("unset PET_" in said) == what.startswith("PET_")
+
+
+@pytest.mark.parametrize(
+    ("off", "word", "next_step"),
+    [
+        ("everything", "everything", "unset PACELINE_OFF"),
+        ("steps, wait", "wait", "export PACELINE_OFF=waits"),
+        ("ALL,,Dpp", "dpp", "export PACELINE_OFF=ddp"),
+    ],
+)
+def test_what_is_turned_off_is_an_instrument(monkeypatch, tmp_path, capsys, off, word, next_step):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hi.py").write_text("print(1)\n")
+    monkeypatch.setenv("PACELINE_OFF", off)
+    assert main(["run", "hi.py"]) == 2
+    said = capsys.readouterr().err
+    assert f"PACELINE_OFF={off}: there is no instrument '{word}'" in said and f"next      {next_step}\n" in said
+
+
+def test_an_id_that_a_run_has_is_taken(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hi.py").write_text("print(1)\n")
+    made = create_run(tmp_path / ".paceline" / "runs", "r-000001")
+    write_run(Run(id="r-000001", name="a", directory=str(made.path), command=(), started_ns=1, first_host="a"))
+    assert main(["run", "--run-id", "r-000001", "hi.py"]) == 2
+    assert capsys.readouterr().err.startswith("error[U03]: --run-id r-000001: a run has this id already")
+    assert [path.name for path in made.path.iterdir()] == ["run.json"]

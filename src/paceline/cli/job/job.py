@@ -24,6 +24,7 @@ from paceline.recording.plain_files import open_plain
 from paceline.storage.urls import shown_argv
 
 _MOST_PLAN_BYTES = 4 << 20
+_NO_RUNS = ("yes", "no", "on", "true", "false", "none")
 _STATIC_JOIN_SECONDS = "900"
 _C10D_JOIN_SECONDS = "600"
 MEETING = (
@@ -225,6 +226,8 @@ def _met(job: Job, args: argparse.Namespace, is_local: Callable[[str], bool]) ->
 
 
 def _resume_from(args: argparse.Namespace) -> str | None:
+    if args.resume.lower() in _NO_RUNS:
+        raise values.bad_value("--resume", args.resume, "auto, off or a run", "auto")
     named = None if args.resume in ("auto", "off") else str(args.resume)
     if args.resume_anyway and not named:
         raise UsageError(
@@ -508,6 +511,10 @@ def _source_dir(text: str | None) -> str | None:
 
 
 def _console(args: argparse.Namespace) -> Console:
+    if args.log_dir is not None and os.path.isfile(args.log_dir):
+        raise UsageError(
+            "U02", f"--log-dir {args.log_dir} is a file", saw="ranks' output goes below it", next="--log-dir logs"
+        )
     return Console(
         redirects=values.streams("--redirects", args.redirects),
         tee=values.streams("--tee", args.tee),
