@@ -58,6 +58,14 @@ def test_for_judges_each_type_for_one_kind_of_job(capsys):
     assert lines[2].endswith("yes")
 
 
+def test_for_without_a_name_shows_the_types_that_allow_the_job_and_counts_the_others(capsys):
+    lines = shown(capsys, "--for", "smddp").splitlines()
+    assert [line.split()[0] for line in lines[1:5]] == ["p4d.24xlarge", "p4de.24xlarge", "p3.16xlarge", "p3dn.24xlarge"]
+    assert lines[5:] == ["and 199 types: no (--json has them all, with the reasons)"]
+    assert len(facts(capsys, "--for", "smddp")["instances"]) == 203
+    assert "\nand 2 types: no" in shown(capsys, "--where", "family=p3", "--for", "smddp")
+
+
 def test_nothing_that_matches_is_said(capsys):
     assert shown(capsys, "m5.large", "--where", "gpus>0") == "no type meets the conditions\n"
 

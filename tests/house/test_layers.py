@@ -21,6 +21,7 @@ FLOORS = (
         "user_folders",
         "user_names",
         "own_program",
+        "clone",
         "atomic_write",
         "mapped_memory",
         "backend_names",
@@ -60,7 +61,7 @@ IN_A_RANK = {
         "spelling",
         "loops_in_source",
     },
-    "comm": {"comm", "backend_names", "mapped_memory", "planner", "process_identity"},
+    "comm": {"comm", "backend_names", "clone", "mapped_memory", "planner", "process_identity"},
     "trace": {"trace"},
     "resume": {"resume"},
 }

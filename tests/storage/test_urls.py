@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from paceline.clone import install_command
 from paceline.errors import UsageError
 from paceline.storage import urls
 from paceline.storage.urls import as_prefix, below, file_system, is_url, safe_key, shown, shown_argv, use_s3_at
@@ -88,4 +89,4 @@ def test_without_boto3_the_extra_is_named(monkeypatch):
     with pytest.raises(UsageError) as refused:
         file_system("s3://bucket/key")
     assert refused.value.code == "E50" and "boto3" in refused.value.saw
-    assert refused.value.next == "pip install 'paceline[s3]'"
+    assert refused.value.next == install_command("s3")

@@ -33,14 +33,14 @@ VERB = Verb(
         ),
         Option(
             "where",
-            "Only types that meet all conditions, such as 'gpus>=8,efa=yes,gpu=a100,price<40'.",
+            "Only types that meet all conditions, such as 'gpus>=8,efa=yes,gpu=a100,price<40' or 'smddp=yes'.",
             "CONDITION,...",
             default="",
             more="The fields are in [instances.md](instances.md).",
         ),
         Option(
             "for",
-            "Judge for one kind of job; smddp@2.3 names a version.",
+            "Judge for one kind of job; smddp@2.3 names a version. Without a name, the types that allow it come first.",
             "|".join(JobKind),
             stored_as="kind",
         ),
@@ -74,7 +74,11 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(
             view.instances_text(
-                shown, width=room(sys.stdout), ascii_only=ascii_only(sys.stdout), left_out=_left_out(unknown)
+                shown,
+                width=room(sys.stdout),
+                ascii_only=ascii_only(sys.stdout),
+                left_out=_left_out(unknown),
+                folds=not args.names,
             )
         )
     return 0

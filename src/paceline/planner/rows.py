@@ -48,6 +48,7 @@ class Rows:
         )
         if candidate.refused:
             return row
+        row = replace(row, usd_per_hour=_times(candidate.prices.paid(self.question.payment), machines.hosts))
         measured = self._measured(candidate)
         try:
             step = step_time(machines, self._step, measured, formulas=formulas)
@@ -156,7 +157,6 @@ class Rows:
             row,
             efficiency_fraction=self._efficiency(machines, step, measured, formulas),
             samples_per_second=samples / step.seconds if samples is not None else None,
-            usd_per_hour=_times(candidate.prices.paid(question.payment), machines.hosts),
             spot_zone=candidate.prices.spot_zone,
         )
         steps = steps_of(question.goal, workload, machines.devices, formulas)

@@ -211,6 +211,13 @@ def _one_formula(machines: Machines, workload: Workload, anchor: Measurement, gr
 
 def _unmeasured(machines: Machines, workload: Workload, formulas: list[Formula] | None) -> StepTime:
     estimated = None if machines.device is None else compute_seconds(workload, machines.device)
+    if machines.device is None and machines.of_type is not None:
+        raise UsageError(
+            "P08",
+            "nothing to tell a step time from",
+            saw="no measured step, and a step on CPUs is not estimated",
+            next="measure one step here: paceline run, then --from-run RUN; or --measured-step-ms MS",
+        )
     if estimated is None:
         raise UsageError(
             "P08",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline import listening as sockets
+from paceline.clone import install_command
 from paceline.contract.local_key import CREDENTIALS_FILE, new_access_key, published
 from paceline.errors import UsageError
 from paceline.sagemaker_local import sts
@@ -222,7 +223,7 @@ def need_extra() -> None:
             "E01",
             "paceline sagemaker-local needs libraries that are not installed",
             saw=f"no {', no '.join(missing)}",
-            next="pip install 'paceline[sagemaker]'",
+            next=install_command("sagemaker"),
         )
 
 

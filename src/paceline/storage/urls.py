@@ -5,11 +5,13 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from paceline.clone import install_command
 from paceline.errors import UsageError
 
+_EXTRA = "paceline[s3]"
 PACKAGES = {
-    "s3": "paceline[s3]",
-    "s3a": "paceline[s3]",
+    "s3": _EXTRA,
+    "s3a": _EXTRA,
     "gs": "gcsfs",
     "gcs": "gcsfs",
     "az": "adlfs",
@@ -99,7 +101,7 @@ def file_system(url: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError as error:
-        raise no_plug_in(url, "fsspec is not installed", "paceline[s3]") from error
+        raise no_plug_in(url, "fsspec is not installed", _EXTRA) from error
     options = {"auto_mkdir": True} if scheme(url) in _LOCAL else {}
     try:
         if scheme(url) in _S3:
@@ -123,6 +125,8 @@ def use_s3_at(endpoint_url: str, region: str) -> None:
 def no_plug_in(url: str, saw: str, package: str) -> UsageError:
     """The error for a URL that no installed plug-in can reach."""
     next_step = f"pip install '{package}'" if package else "use s3://, gs://, az://, sftp:// or a directory"
+    if package == _EXTRA:
+        next_step = install_command("s3")
     return UsageError("E50", f"nothing installed can reach {shown(url)}", saw=saw, next=next_step)
 
 

@@ -12,6 +12,7 @@ from paceline.views.units import counted
 
 UNKNOWN = "unknown"
 NOT_JUDGED = "not judged"
+_ANSWERS = ("yes", "yes, but", NOT_JUDGED, "no")
 _LABEL = 24
 _HEADERS = ("TYPE", "GPUS", "ACCELERATOR", "GiB", "LINK", "Gbit/s", "EFA", "$/h", "SAGEMAKER")
 _COLUMNS = (
@@ -42,13 +43,26 @@ class Described:
 
 
 def instances_text(
-    shown: Sequence[Described], *, width: int | None = 100, ascii_only: bool = False, left_out: str = ""
+    shown: Sequence[Described],
+    *,
+    width: int | None = 100,
+    ascii_only: bool = False,
+    left_out: str = "",
+    folds: bool = False,
 ) -> str:
-    """Many types, a line each; types that could not be judged are named below."""
+    """Many types, a line each; types that could not be judged are named below.
+
+    `folds`: the types that allow the kind of job come first, and the types that do not are only counted.
+    """
     headers = list(_HEADERS)
     kind = next(iter(shown[0].kinds or ()), None) if shown else None
     if kind is not None:
         headers[-1] = kind.upper()
+    refused = 0
+    if kind is not None and folds:
+        judged = sorted(shown, key=lambda one: _ANSWERS.index(_answer(one, kind)))
+        shown = [one for one in judged if _answer(one, kind) != "no"]
+        refused = len(judged) - len(shown)
     rows = [_row(one, kind) for one in shown]
     lines = (
         [table(headers, rows, right=_RIGHT, width=width, ascii_only=ascii_only)]
@@ -57,12 +71,18 @@ def instances_text(
     )
     if any(one.machine.network_burst_gbps for one in shown):
         lines.append("+: a higher rate for some minutes; the sustained rate is shown")
+    if refused:
+        lines.append(f"and {counted(refused, 'type')}: no (--json has them all, with the reasons)")
     return "\n".join([*lines, *([left_out] if left_out else [])])
+
+
+def _answer(one: Described, kind: str) -> str:
+    return answer((one.kinds or {})[kind])
 
 
 def _row(one: Described, kind: str | None) -> tuple[str, ...]:
     of = one.machine
-    last = answer(one.kinds[kind]) if kind is not None and one.kinds else yes(of.sagemaker_training)
+    last = _answer(one, kind) if kind is not None else yes(of.sagemaker_training)
     return (
         of.name,
         "-" if of.accelerator_count == 0 and of.accelerator is None else number(of.accelerator_count),

@@ -129,7 +129,18 @@ def test_a_type_without_a_gpu_is_refused_with_its_hardware(capsys):
     plan = answer(capsys, *STEP, "--instance", "c5.4xlarge,p4d.24xlarge")
     assert "no GPU" in plan["rows"][0]["refused"][0]
     assert plan["rows"][0]["step_seconds"] is None
-    assert "refused" in page(capsys, *STEP, "--instance", "c5.4xlarge,p4d.24xlarge")
+    text = " ".join(page(capsys, *STEP, "--instance", "c5.4xlarge,p4d.24xlarge").split())
+    assert "no GPU: 16 vCPUs (on CPUs --for ddp-cpu; measure one step here: paceline run, then --from-run RUN)" in text
+
+
+def test_a_plan_for_cpus_has_a_price_and_says_how_to_measure_a_step(capsys):
+    plan = answer(capsys, *STEP, "--instance", "ml.m5.large", "--for", "ddp-cpu", "--host-counts", "1,2")
+    first, second = plan["rows"]
+    assert first["refused"] == []
+    assert second["usd_per_hour"] == 2 * first["usd_per_hour"] > 0
+    assert not [text for text in plan["not_judged"] if text.startswith("cost")]
+    (text,) = [text for text in plan["not_judged"] if text.startswith("step time")]
+    assert "measure one step here: paceline run, then --from-run RUN" in text
 
 
 def test_several_zones_cost_time_and_money_and_one_zone_is_advised(capsys):

@@ -10,11 +10,12 @@ def test_a_burst_is_told_in_numbers_with_types_that_last(found, job):
     assert finding.severity is Severity.WARNING
     assert "10 Gbit/s is a burst that ends after 5 to 60 minutes; the sustained rate is 0.75 Gbit/s" in finding.saw
     assert "ml.c5n.9xlarge" in finding.saw
-    assert finding.next == "paceline plan SCRIPT --instance ml.m5.large --host-counts 1,2,4"
+    assert finding.next == "paceline plan --instance ml.m5.large --host-counts 1,2,4 --for ddp-cpu SCRIPT"
 
 
 def test_many_gpus_behind_one_interface_are_told_in_numbers(found, job):
-    (finding,) = found("K11", job(of="p3.16xlarge", hosts=2))
+    (finding,) = found("K11", job(of="p3.16xlarge", hosts=2, script_path="my train.py"))
+    assert finding.next == "paceline plan --instance p3.16xlarge --host-counts 1,2,4 'my train.py'"
     assert "8 accelerators share 25 Gbit/s: 3.12 for each" in finding.saw
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 GIB = 2**30
 EVERY = "all"
 _CPU_WORDS = frozenset({"cpu", "none"})
+_ON_CPUS = " (on CPUs --for ddp-cpu; measure one step here: paceline run, then --from-run RUN)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,10 +226,12 @@ def _refusals(kind: MachineType, args: argparse.Namespace) -> tuple[tuple[str, .
     """Why the job may not run on one host of this type; why not on several hosts; and what is unknown about the first answer."""
     from paceline.catalog.compatibility import support
 
-    wanted = support(kind, getattr(args, "for") or "ddp-gpu", nearest=False)
+    job = getattr(args, "for") or "ddp-gpu"
+    wanted = support(kind, job, nearest=False)
+    besides = _ON_CPUS if job == "ddp-gpu" and not kind.accelerator and kind.accelerator_count == 0 else ""
     together = support(kind, "multi-host", nearest=False)
     return (
-        tuple(reason.text for reason in wanted.reasons if reason.forbids),
+        tuple(reason.text + besides for reason in wanted.reasons if reason.forbids),
         tuple(reason.text for reason in together.reasons if reason.forbids),
         tuple(f"{kind.name}: {reason.text}" for reason in wanted.reasons if reason.forbids is None),
     )

@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from torch._C._distributed_c10d import HashStore, Store, TCPStore
 
+from ...clone import install_command
 from ...process_identity import machine_key
 from .thread import MpiThread
 
@@ -142,7 +143,7 @@ def _load() -> Any:
                 "X20",
                 "the backend `paceline_mpi` (`mpi`) needs mpi4py, and it cannot be imported here",
                 f"{type(error).__name__}: {error}",
-                "pip install 'paceline[mpi]', and an MPI library such as Open MPI; or the backend paceline, which needs neither",
+                f"{install_command('mpi')}, and an MPI library such as Open MPI; or the backend paceline, which needs neither",
             )
         ) from error
     except RuntimeError as error:

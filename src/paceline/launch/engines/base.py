@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from paceline.clone import install_command
 from paceline.errors import UsageError
 from paceline.facts import SecondaryStatus, Status
 from paceline.launch.engines.submission import Submission
@@ -170,5 +171,5 @@ def missing_extra(engine: str, extra: str, error: ImportError) -> UsageError:
         "E01",
         f"the engine {engine} needs packages that are not installed here",
         saw=str(error),
-        next=f"pip install 'paceline[{extra}]'",
+        next=install_command(extra),
     )

@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from paceline.clone import CLONE
 from paceline.errors import PacelineError, UsageError
 from paceline.findings import Unknown
 from paceline.launch.engines.remote_program import ConnectionLost
@@ -232,5 +233,5 @@ def _no_paceline(host: str, why: str) -> UsageError:
         "E11",
         f"{host} has no paceline that can look at it",
         saw=why,
-        next=f"on {host}: python3 -m pip install paceline",
+        next=f"on {host}: python3 -m pip install {CLONE}",
     )

@@ -1,5 +1,6 @@
 """K11: the network of several hosts is only a burst rate, or many accelerators share it."""
 
+import shlex
 from collections.abc import Iterator
 
 from paceline.catalog.compatibility import JobKind, Support, support
@@ -14,9 +15,9 @@ What it means: The job runs on more than one host, and the network of the type i
   CPUs run on credits.
 Why it matters: All hosts exchange every gradient in every step. A job that was fast in a short test slows down after
   5 to 60 minutes, or two hosts are slower than one. No error reports it.
-What to do: Compare with `paceline plan SCRIPT --instance TYPE --host-counts 1,2,4`, which shows the efficiency by number of
-  hosts. One larger host is often faster than two small ones. If you keep the network, `--gradients auto` looks for
-  the exchange that suits it.
+What to do: Compare with `paceline plan --instance TYPE --host-counts 1,2,4 SCRIPT`, which shows the efficiency by number
+  of hosts; for a type without a GPU add `--for ddp-cpu --from-run RUN` of a short run. One larger host is often faster
+  than two small ones. If you keep the network, `--gradients auto` looks for the exchange that suits it.
 Source: EC2 user guide, "Amazon EC2 instance network bandwidth"; paceline/catalog/compatibility.py.
 """
 
@@ -38,13 +39,14 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     if not weighty and not metered:
         return
     name = before.instance_type or machine.name
+    on_cpus = "" if machine.accelerator else " --for ddp-cpu"
     besides = [reason.text for reason in network.reasons if reason.text not in weighty]
     yield Finding(
         code="K11",
         severity=Severity.WARNING,
         what=f"{before.hosts} hosts exchange every gradient over the network of {name}",
         saw="; ".join((*weighty, *metered, *besides, *_better(network, name))),
-        next=f"paceline plan {before.script_path or 'SCRIPT'} --instance {name} --host-counts 1,2,4",
+        next=f"paceline plan --instance {name} --host-counts 1,2,4{on_cpus} {shlex.quote(before.script_path or 'SCRIPT')}",
     )
 
 

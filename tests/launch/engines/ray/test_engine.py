@@ -156,6 +156,12 @@ def test_another_torch_is_refused_with_the_node_and_both_versions():
     assert error.next == "on 10.0.0.3: pip install 'torch==2.13.0'"
 
 
+def test_another_paceline_is_installed_from_a_clone():
+    with pytest.raises(UsageError) as caught:
+        check_versions(VERSIONS, {"10.0.0.3": {**VERSIONS, "paceline": "0.0.1"}})
+    assert caught.value.next == "on 10.0.0.3: pip install /path/to/clone"
+
+
 def test_a_torch_that_is_missing_here_is_compared_among_the_nodes():
     here = {**VERSIONS, "torch": None}
     check_versions(here, {"a": VERSIONS, "b": VERSIONS})

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from paceline.clone import CLONE
 from paceline.errors import PacelineError, UsageError
 from paceline.launch.engines.base import missing_extra
 from paceline.launch.engines.ray.options import AUTO, EMBEDDED, RayOptions
@@ -145,9 +146,11 @@ def check_versions(here: Mapping[str, str | None], there: Mapping[str, Mapping[s
                 "E23",
                 f"the Ray node {node} {has}, and {where} is {name} {expected}",
                 saw=", ".join(f"{package} {found or 'missing'}" for package, found in versions.items()) + f" on {node}",
-                next=f"on {node}: pip install '{name}=={_release(expected)}'"
-                if name != "python"
-                else f"start the node's Ray from Python {expected}",
+                next=f"start the node's Ray from Python {expected}"
+                if name == "python"
+                else f"on {node}: pip install {CLONE}"
+                if name == "paceline"
+                else f"on {node}: pip install '{name}=={_release(expected)}'",
             )
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from paceline.clone import install_command
 from paceline.errors import PacelineError
 from paceline.facts import SecondaryStatus, Status
 from paceline.launch.engines.base import Observation
@@ -272,7 +273,7 @@ def observed(own: SlurmJob, left: AttemptFiles) -> Observation:
             "E36",
             f"Slurm says that job {own.id} is {own.state}",
             saw="a state that this paceline does not know",
-            next="pip install -U paceline",
+            next=f"git pull in the clone, then {install_command()}",
         )
     nodes = left.nodes or {name: name for name in own.nodes}
     tries = own.restarts + 1

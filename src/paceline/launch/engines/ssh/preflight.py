@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paceline import __version__
+from paceline.clone import CLONE
 from paceline.errors import UsageError
 from paceline.launch.engines.remote_program import LEAST_PYTHON, TOO_OLD, ConnectionLost
 from paceline.launch.engines.ssh.options import Settings, typed
@@ -119,7 +120,7 @@ def _versions(
                 "E11",
                 f"{host} has {have}, this machine has {__version__}",
                 saw=f"{have} for {answer['executable']} on {host}",
-                next=f"{install} paceline=={__version__}",
+                next=f"{install} {CLONE}",
             )
         )
     wanted = found[reference].get("torch") if reference is not None else None
