@@ -184,6 +184,13 @@ def test_the_straggler_is_the_darkest_row_and_the_hang_stands(tmp_path):
     assert all(abs(row["stood"] - wanted) <= 2 for row in rows_of(hang)), (rows_of(hang), wanted)
 
 
+@pytest.mark.parametrize(("name", "late_ranks", "darkest"), [("healthy", [], "100%"), ("straggler", [1], "42%")])
+def test_the_key_of_the_map_says_how_late_the_darkest_is(name, late_ranks, darkest, tmp_path):
+    facts = report(kept(name, tmp_path))
+    assert facts["grid"]["late_ranks"] == late_ranks
+    assert f"the darkest is {darkest} of a step" in page_html(facts)
+
+
 def test_a_price_says_what_the_hosts_cost(tmp_path):
     directories = kept("straggler", tmp_path)
     assert report(directories)["cost"] is None
