@@ -7,6 +7,7 @@ import base64
 import contextlib
 import io
 import json
+import re
 import sys
 import tempfile
 from collections import Counter
@@ -146,6 +147,16 @@ def test_a_torn_recording_says_which_part_is_torn(tmp_path):
     facts = report(kept("torn", tmp_path))
     said = " ".join([*facts["not_judged"], *facts["left_out"]])
     assert "events.jsonl" in said and "rank_3.seg" in said
+
+
+def test_a_run_that_hangs_says_so_in_title_badge_and_bar(tmp_path):
+    page = page_html(report(kept("hanging", tmp_path)))
+    assert "<title>N01 hangs: r-e3c4d8 n01_asleep</title>" in page
+    assert re.search(r'<span class="state bad">hangs, \d+', page)
+    time = page.partition('id="time"')[2].partition("</section>")[0]
+    widths = {name: float(width) for name, width in re.findall(r'<rect class="(\w+)" .*? width="([\d.]+)"', time)}
+    assert widths["stood"] > 900 and "lost" not in widths
+    assert re.search(r"stood still 100\.0%, \d+", time) and re.search(r"outside of steps 0\.0%, 6\.8 s", time)
 
 
 def test_a_sensor_that_is_missing_says_why_beside_the_machines(tmp_path):
