@@ -159,6 +159,15 @@ def test_a_run_that_hangs_says_so_in_title_badge_and_bar(tmp_path):
     assert re.search(r"stood still 100\.0%, \d+", time) and re.search(r"outside of steps 0\.0%, 6\.8 s", time)
 
 
+def test_what_is_not_known_of_end_and_cost_names_the_verb_and_the_option_that_say_it(tmp_path, capsys):
+    text = re.sub("<[^>]*>", "", page_html(report(kept("running", tmp_path))))
+    tiles = {"When done?": "-paceline run --total-steps N", "Cost?": "not knownpaceline report --price USD_PER_HOUR"}
+    for question, words in tiles.items():
+        assert f"{question}{words}" in text
+        verb, option = words.split("paceline ")[1].split()[:2]
+        assert main([verb, "--help"]) == 0 and option in capsys.readouterr().out
+
+
 def test_a_sensor_that_is_missing_says_why_beside_the_machines(tmp_path):
     (run,) = kept("hang", tmp_path)
     event = {"t_ns": 1, "event": "sensor_missing", "host": "localhost", "sensor": "gpu", "reason": "no permission"}
