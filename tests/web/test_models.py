@@ -168,6 +168,14 @@ def test_what_is_not_known_of_end_and_cost_names_the_verb_and_the_option_that_sa
         assert main([verb, "--help"]) == 0 and option in capsys.readouterr().out
 
 
+def test_a_cause_among_the_events_is_its_title_alone(tmp_path):
+    facts = report(kept("hang", tmp_path))
+    told = [event["text"] for event in facts["told"] if event["event"] == "cause"]
+    assert told[-1] == "stall[N01]: rank asleep in its own code: rank 1 on localhost, since step 150 (high)"
+    events = page_html(facts).partition('id="events"')[2].partition("</section>")[0]
+    assert all(f'<td class="wide">{text}</td>' in events for text in told)
+
+
 def test_a_sensor_that_is_missing_says_why_beside_the_machines(tmp_path):
     (run,) = kept("hang", tmp_path)
     event = {"t_ns": 1, "event": "sensor_missing", "host": "localhost", "sensor": "gpu", "reason": "no permission"}
