@@ -66,7 +66,7 @@ def test_a_script_runs_and_its_answers_are_values(project, capsys):
     assert run.evidence().run.id == run.id
     why = run.why()
     assert (why.state, why.findings, why.facts()["schema"]) == ("done", (), "paceline.why/2")
-    assert run.id in str(why) and "<pre>" in why._repr_html_()
+    assert run.id in str(why) and "<pre " in why._repr_html_()
 
 
 def test_a_script_that_fails_is_explained_by_its_own_line(project, capsys):

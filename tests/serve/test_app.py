@@ -172,6 +172,15 @@ def test_the_newest_run_comes_first_and_words_choose(root, app):
     assert "No such run" in failed and str(root) in failed
 
 
+def test_runs_of_other_directories_say_where_they_are(root, app, tmp_path):
+    assert "where" not in json.loads(get(app, "/api/runs").body)["html"]["runs"]
+    other = record(tmp_path / "other/.paceline/runs", "r-000002")
+    (root / "r-000002").symlink_to(other)
+    html = json.loads(get(make_app(root), "/api/runs").body)["html"]["runs"]
+    assert '<th scope="col">where</th>' in html and html.count(">here<") == 1
+    assert f'<td class="wide dim">{other.parents[2]}</td>' in html
+
+
 def test_a_list_that_has_not_changed_costs_few_bytes(app):
     cursor = json.loads(get(app, "/api/runs").body)["cursor"]
     assert len(get(app, f"/api/runs?after={cursor}").body) < 40

@@ -1,5 +1,11 @@
 """Four parts, always in the same order."""
 
+import traceback
+from pathlib import Path
+
+import pytest
+
+import paceline
 from paceline.errors import UsageError
 from paceline.findings import Finding, Severity
 from paceline.terminal_text import BOLD_RED, painted
@@ -69,3 +75,14 @@ def test_a_traceback_has_the_parts_and_a_notebook_shows_them_alone():
     assert error._render_traceback_() == ["error[U02]: there is no script x.py", *error.__notes__]
     bare = UsageError("U02", "there is no script x.py")
     assert bare.__notes__ == ["  more      [U02] paceline explain U02"]
+
+
+@pytest.mark.parametrize("call", [lambda: paceline.run("nosuch.py"), lambda: paceline.run_function(lambda: 1)])
+def test_in_a_script_a_refusal_has_one_frame_of_ours(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as refused:
+        call()
+    shown = "".join(traceback.format_exception(refused.value))
+    assert (
+        shown.count(str(Path(paceline.__file__).parent)) == 1 and "During handling" not in shown and "  more " in shown
+    )

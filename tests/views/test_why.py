@@ -2,9 +2,11 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from paceline.api.handle import RunHandle
 from paceline.diagnosis.case import Case, Forecast, Level, Stall, StepTiming, to_plain
 from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.diagnosis.verdict import Diagnosis
@@ -15,6 +17,7 @@ from paceline.views.live import event_text
 from paceline.views.summary import summary_facts, summary_text
 from paceline.views.why import WhyPage, earlier, finding_lines, standstill_text, why_json, why_text
 
+RUNS = Path(__file__).parents[1] / "data" / "runs"
 SECOND = 1_000_000_000
 STARTED = 1_795_000_000 * SECOND
 ASLEEP = CauseFinding(
@@ -377,3 +380,10 @@ def test_the_last_word_on_a_cause_counts():
     surer = replace(KILLED, saw=("out of memory",))
     told = summary_facts(ended(Status.FAILED, cause(KILLED), cause(surer)))["findings"]
     assert [finding["saw"] for finding in told] == [("out of memory",)]
+
+
+def test_in_python_no_line_is_cropped_and_a_notebook_breaks_long_lines():
+    why = RunHandle(RUNS / "lost_host").why()
+    html = why._repr_html_()
+    assert "its agent was silent for" in str(why) and "…" not in html
+    assert html.startswith('<pre style="white-space: pre-wrap">r-')

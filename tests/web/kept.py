@@ -27,8 +27,14 @@ def kept(name, folder):
         return [shutil.copytree(RUNS / name / part, folder / part) for part in ("first", "second")]
     if name == "one_of_two_hosts":
         return [shutil.copytree(RUNS / "two_hosts" / "first", folder / "first")]
-    made = {"torn": torn, "later": of_a_later_version, "agent_gone": with_a_lost_agent, "running": that_runs}.get(name)
-    source = {"later": "hang", "running": "straggler"}.get(name, "straggler") if made else name
+    made = {
+        "torn": torn,
+        "later": of_a_later_version,
+        "agent_gone": with_a_lost_agent,
+        "running": that_runs,
+        "hanging": that_runs,
+    }.get(name)
+    source = {"later": "hang", "hanging": "hang", "running": "straggler"}.get(name, "straggler") if made else name
     copy = shutil.copytree(RUNS / source, folder / name)
     if made:
         made(copy)
@@ -87,10 +93,11 @@ def rewrite(path, change):
 
 
 def _until_the_end(run):
-    ends = {"rank_exited", "last_pulses", "attempt_ended", "run_finished"}
+    ends = {"stopping", "rank_exited", "last_pulses", "attempt_ended", "run_finished"}
     lines = [
         line
         for line in (run / "events.jsonl").read_text().splitlines(keepends=True)
-        if json.loads(line)["event"] not in ends and json.loads(line).get("secondary_status") != "Completed"
+        if json.loads(line)["event"] not in ends
+        and json.loads(line).get("secondary_status") not in ("Completed", "Failed")
     ]
     (run / "events.jsonl").write_text("".join(lines))

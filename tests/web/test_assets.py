@@ -103,6 +103,18 @@ def test_colours_beside_each_other_are_told_apart_by_everybody(side, deficiency)
     assert {pair: value for pair, value in near.items() if value < 10} == {}
 
 
+def test_a_box_that_scrolls_has_a_shadow_where_it_is_cut():
+    (rule,) = re.findall(r"\.box \{([^}]*)\}", (FOLDER / "page.css").read_text())
+    layers = re.findall(r"linear-gradient\(\w+, var\((--\w+)\)[^)]*\) (left|right) .*? (local|scroll)", rule)
+    # What is in front comes first: at the end of the way the ground, which scrolls, covers the shadow, which does not.
+    assert layers == [
+        ("--ground", "left", "local"),
+        ("--ground", "right", "local"),
+        ("--lost", "left", "scroll"),
+        ("--lost", "right", "scroll"),
+    ]
+
+
 def test_the_chosen_dark_side_is_the_one_of_the_browser():
     css = (FOLDER / "page.css").read_text()
     blocks = re.findall(r"--ground: #14181c.*?(?=\n *})", css, re.DOTALL)

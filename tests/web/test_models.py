@@ -7,6 +7,7 @@ import base64
 import contextlib
 import io
 import json
+import re
 import sys
 import tempfile
 from collections import Counter
@@ -148,6 +149,33 @@ def test_a_torn_recording_says_which_part_is_torn(tmp_path):
     assert "events.jsonl" in said and "rank_3.seg" in said
 
 
+def test_a_run_that_hangs_says_so_in_title_badge_and_bar(tmp_path):
+    page = page_html(report(kept("hanging", tmp_path)))
+    assert "<title>N01 hangs: r-e3c4d8 n01_asleep</title>" in page
+    assert re.search(r'<span class="state bad">hangs, \d+', page)
+    time = page.partition('id="time"')[2].partition("</section>")[0]
+    widths = {name: float(width) for name, width in re.findall(r'<rect class="(\w+)" .*? width="([\d.]+)"', time)}
+    assert widths["stood"] > 900 and "lost" not in widths
+    assert re.search(r"stood still 100\.0%, \d+", time) and re.search(r"outside of steps 0\.0%, 6\.8 s", time)
+
+
+def test_what_is_not_known_of_end_and_cost_names_the_verb_and_the_option_that_say_it(tmp_path, capsys):
+    text = re.sub("<[^>]*>", "", page_html(report(kept("running", tmp_path))))
+    tiles = {"When done?": "-paceline run --total-steps N", "Cost?": "not knownpaceline report --price USD_PER_HOUR"}
+    for question, words in tiles.items():
+        assert f"{question}{words}" in text
+        verb, option = words.split("paceline ")[1].split()[:2]
+        assert main([verb, "--help"]) == 0 and option in capsys.readouterr().out
+
+
+def test_a_cause_among_the_events_is_its_title_alone(tmp_path):
+    facts = report(kept("hang", tmp_path))
+    told = [event["text"] for event in facts["told"] if event["event"] == "cause"]
+    assert told[-1] == "stall[N01]: rank asleep in its own code: rank 1 on localhost, since step 150 (high)"
+    events = page_html(facts).partition('id="events"')[2].partition("</section>")[0]
+    assert all(f'<td class="wide">{text}</td>' in events for text in told)
+
+
 def test_a_sensor_that_is_missing_says_why_beside_the_machines(tmp_path):
     (run,) = kept("hang", tmp_path)
     event = {"t_ns": 1, "event": "sensor_missing", "host": "localhost", "sensor": "gpu", "reason": "no permission"}
@@ -182,6 +210,13 @@ def test_the_straggler_is_the_darkest_row_and_the_hang_stands(tmp_path):
     wanted = (mark["until_ns"] - mark["t_ns"]) / width
     assert mark["ranks"] == [1]
     assert all(abs(row["stood"] - wanted) <= 2 for row in rows_of(hang)), (rows_of(hang), wanted)
+
+
+@pytest.mark.parametrize(("name", "late_ranks", "darkest"), [("healthy", [], "100%"), ("straggler", [1], "42%")])
+def test_the_key_of_the_map_says_how_late_the_darkest_is(name, late_ranks, darkest, tmp_path):
+    facts = report(kept(name, tmp_path))
+    assert facts["grid"]["late_ranks"] == late_ranks
+    assert f"the darkest is {darkest} of a step" in page_html(facts)
 
 
 def test_a_price_says_what_the_hosts_cost(tmp_path):

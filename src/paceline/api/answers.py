@@ -16,7 +16,8 @@ class Answer:
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        # Long lines are broken by the notebook, at its own width.
+        return f'<pre style="white-space: pre-wrap">{html.escape(str(self))}</pre>'
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.api.answers import Answer, Logs, Why
-from paceline.api.wait_output import WIDTH, WaitOutput
+from paceline.api.wait_output import WaitOutput
 from paceline.cli.logs import POLL_SECONDS
 from paceline.cli.ps import listed
 from paceline.cli.why import judge_run
@@ -140,7 +140,7 @@ class RunHandle:
             state=run_state(case.run, case.events).word,
             findings=tuple(diagnosis.findings),
             not_judged=tuple(diagnosis.not_judged),
-            text=why_text(diagnosis, case, WhyPage(width=WIDTH)),
+            text=why_text(diagnosis, case, WhyPage(width=None)),
             document=why_json(diagnosis, case),
         )
 

@@ -1,6 +1,7 @@
 """Start a job from Python, and list runs."""
 
 import contextlib
+import functools
 import os
 import shlex
 import subprocess
@@ -8,14 +9,16 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from paceline.api.handle import RunHandle, Runs
 from paceline.cli.option import Option
-from paceline.errors import UsageError
+from paceline.errors import PacelineError, UsageError
 from paceline.recording.runs import new_run_id, runs_root
 from paceline.spelling import nearest
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _PROGRAM = "paceline.launch.programs.leashed"
 _START_SECONDS = 30.0
 _MOST_SHOWN_BYTES = 4096
@@ -33,6 +36,20 @@ _TAKEN = {
 }
 
 
+def _refusing_in_short(function: Callable[P, T]) -> Callable[P, T]:
+    """Refusals of this function have this one frame of paceline's above the four parts."""
+
+    @functools.wraps(function)
+    def called(*args: P.args, **options: P.kwargs) -> T:
+        try:
+            return function(*args, **options)
+        except PacelineError as error:
+            raise error.with_traceback(None) from None
+
+    return called
+
+
+@_refusing_in_short
 def run(
     script: str, arguments: Sequence[str] = (), *, env: Mapping[str, str] | None = None, **options: Any
 ) -> RunHandle:
@@ -48,6 +65,7 @@ def run(
     return _start([*argv, script, *map(str, arguments)], options, env)
 
 
+@_refusing_in_short
 def run_function(
     function: Callable[..., Any], arguments: Sequence[Any] = (), *, env: Mapping[str, str] | None = None, **options: Any
 ) -> RunHandle:

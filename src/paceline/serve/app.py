@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -17,6 +18,7 @@ from paceline.errors import NotEnoughEvidence, PacelineError, UsageError
 from paceline.facts import Status
 from paceline.recording.logs import LogChoice
 from paceline.recording.rank_sets import parse_ranks
+from paceline.recording.runs import runs_root
 from paceline.serve.access import Access, without_token
 from paceline.serve.exchange import HTML, HttpRequest, HttpResponse, as_json, refused
 from paceline.serve.live_run import HTML_PART, LiveRun, Parts, Record, since_facts
@@ -206,7 +208,8 @@ class App:
             for row in listing.rows
             if row.listed is not None and row.listed.engine and (why_not := self.readers.ask_engine(row.known.path))
         ]
-        html = runs_html(listing.rows, listing.found_count, listing.left_out, notes, self.folders, time.time_ns())
+        here = os.path.realpath(self.runs.root or runs_root())
+        html = runs_html(listing.rows, listing.found_count, listing.left_out, notes, self.folders, time.time_ns(), here)
         with self._busy:
             parts = _kept(self._lists, wish, Parts, _MOST_LIVE)
             parts.put({f"{HTML_PART}runs": html})

@@ -17,6 +17,8 @@ from paceline.views.table import table
 from paceline.views.units import UNKNOWN, bare_milliseconds, count, duration
 
 _HEADERS = ("RUN", "NAME", "STATUS", "RANKS", "STEP", "MS/STEP", "AGE", "NOTE")
+HERE = "here"
+"""The place of a run of this directory."""
 # Position of the engine's column, which is shown if a run has an engine.
 _ENGINE = 2
 _NUMBERS = frozenset({"RANKS", "STEP", "MS/STEP", "AGE"})
@@ -45,23 +47,19 @@ def ps_text(
     if not runs:
         return "no runs: start one with `paceline run train.py`"
     headers, rows = ps_rows(runs, now_ns)
-    if here and any(_is_elsewhere(listed, here) for listed in runs):
+    places = [where_text(listed.run.directory, here) for listed in runs]
+    if any(place != HERE for place in places):
         headers = (*headers[:-1], "WHERE", headers[-1])
-        rows = [
-            (*row[:-1], _project(listed) if _is_elsewhere(listed, here) else "here", row[-1])
-            for row, listed in zip(rows, runs, strict=True)
-        ]
+        rows = [(*row[:-1], place, row[-1]) for row, place in zip(rows, places, strict=True)]
     return table(headers, rows, right=_NUMBERS, width=width, ascii_only=ascii_only)
 
 
-def _is_elsewhere(listed: ListedRun, here: str) -> bool:
-    return bool(listed.run.directory) and not PurePath(listed.run.directory).is_relative_to(here)
-
-
-def _project(listed: ListedRun) -> str:
-    """The directory in which the run was started, as far as its recording lies in the usual place below it."""
-    parts = PurePath(listed.run.directory).parts
-    return str(PurePath(*parts[: parts.index(".paceline")])) if ".paceline" in parts else listed.run.directory
+def where_text(directory: str, here: str) -> str:
+    """ "here", or the directory in which the run was started, as far as its recording lies in the usual place below it."""
+    path = PurePath(directory)
+    if not here or not directory or path.is_relative_to(here):
+        return HERE
+    return str(PurePath(*path.parts[: path.parts.index(".paceline")])) if ".paceline" in path.parts else directory
 
 
 def ps_rows(runs: Sequence[ListedRun], now_ns: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from paceline.recording.runs import KnownRun
 from paceline.views.pace import Pace, pace
-from paceline.views.ps import ListedRun, note_text
+from paceline.views.ps import HERE, ListedRun, note_text, where_text
 from paceline.views.report.markup import Markup, element, joined
 from paceline.views.run_state import state_words
 from paceline.views.status import ranks_text, run_lasts
@@ -57,33 +57,41 @@ def runs_html(
     notes: Sequence[str],
     folders: Sequence[str],
     now_ns: int,
+    here: str = "",
 ) -> Markup:
-    """The table. `found_count`: runs that can be found; `notes`: what engines did not say; `folders`: where was looked."""
+    """The table. `found_count`: runs that can be found; `notes`: what engines did not say; `folders`: where was looked.
+
+    `here`: the folder of this directory's runs; others get a column that says where they are.
+    """
     told = [element("p", f"Not shown: {text}.", class_="dim") for text in left_out]
     told += [element("p", text, class_="warn") for text in notes]
     if not rows:
         nothing = "No such run." if found_count else "No runs: start one with paceline run train.py"
         looked = element("p", f"Looked in {', '.join(folders)}.", class_="dim")
         return element("div", element("p", nothing), looked, *told, id="runs")
+    places = [where_text(str(row.known.path), here) for row in rows]
+    if all(place == HERE for place in places):
+        places = [""] * len(rows)
     head = element(
         "tr",
         *(
             element("th", element("button", name, type="button", data_sort=name), scope="col", class_=_tone(name))
             for name in SORTED_BY
         ),
+        element("th", "where", scope="col") if places[0] else "",
         element("th", "note", scope="col"),
     )
     whole = element(
         "table",
         element("caption", f"{counted(len(rows), 'run')} of {count(found_count)}"),
         element("thead", head),
-        element("tbody", *(_row(row, now_ns) for row in rows)),
+        element("tbody", *(_row(row, now_ns, place) for row, place in zip(rows, places, strict=True))),
     )
     box = element("div", whole, class_="box", tabindex="0", role="region", aria_label="Runs")
     return element("div", box, *told, id="runs")
 
 
-def _row(row: RunRow, now_ns: int) -> Markup:
+def _row(row: RunRow, now_ns: int, place: str) -> Markup:
     known, listed, now = row.known, row.listed, row.pace
     age = duration((now_ns - known.started_ns) / 1e9) if known.started_ns else UNKNOWN
     cells = {
@@ -99,6 +107,7 @@ def _row(row: RunRow, now_ns: int) -> Markup:
     return element(
         "tr",
         *(element("td", cell, class_=_tone(name)) for name, cell in cells.items()),
+        element("td", place, class_="wide dim") if place else "",
         element("td", note, class_="wide"),
     )
 

@@ -30,7 +30,7 @@ def test_a_bar_has_each_part_at_its_place():
 
 
 def test_what_is_not_known_is_not_drawn_as_if_it_were_fine():
-    picture = rows("late", [("rank 0", [None, 0.0, 0.0, 0.6, None])])
+    picture = rows("late", [("rank 0", [None, 0.0, 0.0, 0.6, None])], darkest=0.6)
     (known,), (late,), (empty,) = (drawn(picture, "path", name) for name in ("known", "cell", "empty"))
     assert cells(known) == [(256.0, 0.0, 558.0)]
     assert cells(late) == [(628.0, 0.0, 186.0)] and late["fill-opacity"] == "1"

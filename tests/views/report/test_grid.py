@@ -85,6 +85,14 @@ def test_the_worst_rank_of_a_run_is_the_one_that_was_late():
     assert len({bytes(cells) for cells in cells_of(grid, "step", COLUMNS)}) == 1
 
 
+def test_where_nobody_is_late_beyond_chance_the_latest_part_is_pale():
+    late = [{"rank": rank, "host": "algo-1", "share": [0.4] * COLUMNS} for rank in range(2)]
+    made = [steps(rank, [1] * COLUMNS) for rank in range(2)]
+    healthy, uneven = (grid_facts(made, late, (), AXIS, ranks)["darkest_share"] for ranks in ((), [1]))
+    assert 0.4 / healthy <= 0.25 and 0.4 / uneven == 1
+    assert grid_facts(made, (), (), AXIS)["darkest_share"] == 1
+
+
 @settings(deadline=None, max_examples=50)
 @given(
     st.lists(st.lists(st.integers(0, 3), min_size=COLUMNS, max_size=COLUMNS), min_size=1, max_size=4),

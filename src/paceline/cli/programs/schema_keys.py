@@ -957,6 +957,8 @@ grid.rows[].rank
 grid.rows[].host                   Its host in the newest attempt.
 grid.base_seconds                  The median step.
 grid.has_lateness                  Whether it is known how late the ranks came.
+grid.late_ranks                    The ranks that keep the others waiting by more than chance.
+grid.darkest_share                 The share of a step that the darkest cell of the plane `late` stands for.
 grid.planes                        What the map can show: `late`, `step` (the mean step), `slowest`.
 grid.planes.*                      One of these.
 grid.planes.*.encoding             `u8-share`: 1 to 253 are 0 to 100 %; `u8-log2-3`: 1 to 64 are 1/8 to 8 times `base_seconds`.

@@ -10,9 +10,8 @@ WIDTH = 1000.0
 _LEAST_SHARE = 0.002
 _LEFT = 70.0
 _ROW_HEIGHT = 14.0
-# A cell has one of so many shades. If no value is large, none is as dark as a large one.
+# A cell has one of so many shades.
 _LEVELS = 12
-_LEAST_DARKEST = 0.3
 Values = Sequence[float | None]
 
 
@@ -53,15 +52,14 @@ def curves(
     return _picture(title, height + 4, *drawn)
 
 
-def rows(title: str, named: Sequence[tuple[str, Values]], stood: Sequence[Sequence[bool]] = ()) -> Markup:
+def rows(
+    title: str, named: Sequence[tuple[str, Values]], stood: Sequence[Sequence[bool]] = (), *, darkest: float = 1.0
+) -> Markup:
     """One row of cells for each rank: the larger a value, the darker its cell. None: nothing is known, and the cell is empty.
 
-    `stood`: for each row the cells in a colour of their own. Cells of one row that look alike are one element, so that many ranks
-    make no large file.
+    `darkest`: the value of the darkest cell. `stood`: for each row the cells in a colour of their own. Cells of one row that look
+    alike are one element, so that many ranks make no large file.
     """
-    darkest = max(
-        _LEAST_DARKEST, max((value for _, values in named for value in values if value is not None), default=0.0)
-    )
     drawn = []
     for number, (name, values) in enumerate(named):
         y = number * _ROW_HEIGHT

@@ -114,7 +114,9 @@ def page_facts(recorded: Recorded) -> dict[str, Any]:
         "axis": {"from_ns": recorded.axis.from_ns, "to_ns": recorded.axis.to_ns, "columns": recorded.axis.columns},
         "pace": _pace(recorded.steps, recorded.axis),
         "lateness": {"rows": latest},
-        "grid": grid_facts(recorded.steps, late, evidence.events, recorded.axis),
+        "grid": grid_facts(
+            recorded.steps, late, evidence.events, recorded.axis, (summary["slowest"] or {}).get("ranks", ())
+        ),
         "marks": list(marks(evidence.events, recorded.axis.to_ns)),
         "cost": _cost(recorded, summary),
         "notes": list(notes(evidence, recorded.hosts_read, now_ns)),

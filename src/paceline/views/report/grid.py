@@ -20,6 +20,8 @@ SHARE, LOG2 = "u8-share", "u8-log2-3"
 """Encodings: 1 to 253 are 0 to 100 %; 1 to 64 are 1/8 to 8 times `base_seconds`."""
 _LEVELS = 64
 _OCTAVES = 3.0
+# The share that the darkest cell stands for: the largest, at least this one. If no rank is late, the largest has a quarter of the shade.
+_LEAST_DARKEST, _PALE = 0.3, 4.0
 # A step that lasts so much longer than the median step, and at least so long, is one during which the rank stood.
 _STOOD_TIMES, _STOOD_SECONDS = 8.0, 1.0
 # Events after which nobody expects a step.
@@ -45,8 +47,11 @@ def grid_facts(
     late: Sequence[Mapping[str, Any]],
     events: Iterable[Mapping[str, Any]],
     axis: TimeAxis,
+    late_ranks: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Rows and planes of the map. `late`: rows of rank, host and share by column, null where it is not known.
+
+    `late_ranks`: the ranks that are late beyond chance.
 
     Holds:   each plane has rows x columns bytes; STOOD is at the same places in each
     """
@@ -70,6 +75,8 @@ def grid_facts(
         "rows": rows,
         "base_seconds": base_seconds,
         "has_lateness": bool(late),
+        "late_ranks": list(late_ranks),
+        "darkest_share": _darkest_share(late, is_anybody_late=bool(late_ranks)),
         "planes": {
             name: {
                 "encoding": SHARE if name == "late" else LOG2,
@@ -160,6 +167,11 @@ class _Row:
             else _share(value)
             for value, stood, is_there in zip(known, self._stood, self._is_there, strict=True)
         )
+
+
+def _darkest_share(late: Sequence[Mapping[str, Any]], *, is_anybody_late: bool) -> float:
+    largest = min(max((share for row in late for share in row["share"] if share is not None), default=0.0), 1.0)
+    return max(_LEAST_DARKEST, largest) if is_anybody_late else max(1.0, _PALE * largest)
 
 
 def _share(value: float) -> int:

@@ -9,7 +9,7 @@ paceline.page = (() => {
   const NOTHING = 0, NOT_JUDGED = 254, STOOD = 255, MOST = 253, LEVELS = 64;
   // Above the first number of ranks a row is a host, above the second number of rows a row is the worst of several.
   const MOST_RANKS = 64, MOST_ROWS = 640;
-  const LANE = 16, LEAST_DARKEST = 0.3, PAGE = 100;
+  const LANE = 16, PAGE = 100;
   const METRICS = {
     late: "how late it came to the collectives",
     step: "mean step against the median",
@@ -127,8 +127,9 @@ paceline.page = (() => {
     for (const [name, plane] of Object.entries(model.grid.planes)) {
       planes[name] = {encoding: plane.encoding, cells: bytesOf(plane.cells64)};
     }
-    const named = model.verdict.findings.flatMap((finding) => finding.ranks);
-    blamed = new Set([...named, ...model.marks.flatMap((mark) => mark.ranks)]);
+    // Of a slow job a finding may name the ranks that are slowed, and none of them is late.
+    const named = model.verdict.findings.filter((finding) => finding.level !== "slow").flatMap((finding) => finding.ranks);
+    blamed = new Set([...named, ...model.grid.late_ranks, ...model.marks.flatMap((mark) => mark.ranks)]);
     stood = new Set([
       ...model.marks.flatMap((mark) => mark.ranks),
       ...model.verdict.findings.filter((finding) => finding.level === "stall").flatMap((finding) => finding.ranks),
@@ -188,8 +189,7 @@ paceline.page = (() => {
     const low = colour("--cell-low"), high = colour("--cell-high"), fast = colour("--cell-fast");
     const colours = Array(256).fill(colour("--panel"));
     if (planes[view.metric].encoding === "u8-share") {
-      let most = 1 + LEAST_DARKEST * (MOST - 1);
-      for (const cell of planes[view.metric].cells) if (cell <= MOST && cell > most) most = cell;
+      const most = 1 + model.grid.darkest_share * (MOST - 1);
       for (let cell = 1; cell <= MOST; cell++) colours[cell] = between(low, high, Math.min((cell - 1) / (most - 1), 1));
     } else {
       for (let cell = 1; cell <= LEVELS; cell++) {
@@ -327,10 +327,11 @@ paceline.page = (() => {
 
   function legend() {
     const item = (name, text) => make("span", {class: "item"}, make("span", {class: `key ${name}`}), text);
-    const words = view.metric === "late" ? "the darker, the later" : "blue: faster, brown: slower than the median";
+    const words = view.metric === "late" ? `the darker, the later; the darkest is ${percent(model.grid.darkest_share)} of a step`
+      : "blue: faster, brown: slower than the median; the darkest: 8 times";
     key.replaceChildren(item("shade", words), item("stood", "it stood: no step ended"),
       ...(stood.size ? [item("waits", "it waited for that rank")] : []),
-      item("unjudged", "not judged"), item("empty", "not recorded"), "; \u25b8 named by a finding");
+      item("unjudged", "not judged"), item("empty", "not recorded"), "; \u25b8 late, or named by a finding");
   }
 
   function fillTable() {

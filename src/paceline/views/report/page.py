@@ -330,7 +330,9 @@ def _map(facts: Facts) -> Markup:
             parts.append(
                 element("p", f"Here are the {len(drawn)} worst ranks; the script shows all.", class_="dim unscripted")
             )
-        parts.append(element("div", rows(_MAP_TITLE[plane], named, stood), _map_key(plane), id="map-picture"))
+        darkest = grid["darkest_share"] if plane == "late" else 1.0
+        picture = rows(_MAP_TITLE[plane], named, stood, darkest=darkest)
+        parts.append(element("div", picture, _map_key(plane, darkest), id="map-picture"))
     pace = facts["pace"]
     if any(value is not None for value in pace["mean_seconds"]):
         lines = [("peak", pace["longest_seconds"]), ("", pace["mean_seconds"])]
@@ -340,8 +342,11 @@ def _map(facts: Facts) -> Markup:
     return joined(parts)
 
 
-def _map_key(plane: str) -> Markup:
-    words = {"late": "the darker, the later it came to the collectives", "step": "the darker, the longer its steps"}
+def _map_key(plane: str, darkest: float) -> Markup:
+    words = {
+        "late": f"the darker, the later it came to the collectives; the darkest is {percent(darkest)} of a step",
+        "step": "the darker, the longer its steps; the darkest is 8 times the median step",
+    }
     return element(
         "p",
         *(element("span", class_="key shade"), words[plane]),
