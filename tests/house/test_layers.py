@@ -27,6 +27,7 @@ FLOORS = (
         "prctl",
         "priority",
         "process_identity",
+        "smdistributed_names",
         "spelling",
         "loops_in_source",
         "listening",
@@ -57,6 +58,7 @@ IN_A_RANK = {
         "mapped_memory",
         "backend_names",
         "process_identity",
+        "smdistributed_names",
         "spelling",
         "loops_in_source",
     },
@@ -123,6 +125,7 @@ STANDARD_LIBRARY_ONLY = (
     "paceline.mapped_memory",
     "paceline.backend_names",
     "paceline.process_identity",
+    "paceline.smdistributed_names",
     "paceline.spelling",
     "paceline.loops_in_source",
 )
