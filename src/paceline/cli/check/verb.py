@@ -186,6 +186,8 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
     from paceline.cli.job.submission import key_and_value, variable
     from paceline.cli.submit import planned
     from paceline.launch.program import require_program
+    from paceline.probes.environment import read_cpu
+    from paceline.probes.gpus import has_accelerator
     from paceline.probes.torch_version import read_torch
     from paceline.rules.collect import before_of
     from paceline.rules.job_facts import checks_of
@@ -203,6 +205,7 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
     require_program(job, os.environ)
     environment = dict(variable(text, os.environ) for text in args.env)
     instance = args.instance or options.get("instance_type")
+    is_here = args.engine == "local" and args.hosts is None and instance is None
     before = before_of(
         engine=_JOBS_OF.get(args.engine, args.engine),
         instance_type=instance,
@@ -213,6 +216,7 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
         channels=job.contract.channels,
         launcher="torch_distributed",
         torch_version=read_torch().version if args.engine == "local" and instance is None else None,
+        cpus_per_host=read_cpu()["usable_count"] if is_here and has_accelerator() is False else None,
         max_run_seconds=job.max_run_seconds,
         checkpoint_url=job.checkpoint_url,
         environment=environment,
@@ -221,7 +225,6 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
         plan=planned(instance, job.max_hosts, job.max_run_seconds, args.plan) if args.plan is not None else None,
     )
     # Elsewhere the engine says where the hosts meet.
-    is_here = args.engine == "local" and args.hosts is None and instance is None
     by_hand = is_here and run_args.local_hosts is None and not run_args.standalone
     of_the_job = checks_of(
         replace(

@@ -43,7 +43,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     ranks = before.ranks_per_host
     if ranks is None:
         raise Unknown("the number of ranks of a host, which the host itself decides")
-    gpus = before.gpus_per_host
+    gpus = before.gpus_per_host if before.cpus_per_host is None else 0
     if gpus is None:
         raise Unknown("how many GPUs a host has")
     if gpus == 0:
@@ -74,7 +74,7 @@ def _too_many(before: BeforeRun, ranks: int, gpus: int) -> Finding:
 
 
 def _on_cpus(before: BeforeRun, ranks: int) -> Iterator[Finding]:
-    cpus = before.machine.vcpu_count if before.machine is not None else None
+    cpus = before.machine.vcpu_count if before.machine is not None else before.cpus_per_host
     if cpus is None:
         raise Unknown("how many CPUs a host has")
     if ranks > cpus:
@@ -82,7 +82,7 @@ def _on_cpus(before: BeforeRun, ranks: int) -> Iterator[Finding]:
             code="K02",
             severity=Severity.WARNING,
             what=f"{_ranks(ranks)} on each host share {cpus} CPUs: each waits for a CPU and delays the others",
-            saw=f"{before.instance_type or before.machine.name if before.machine else 'the host'} has {cpus} vCPUs and no GPU",
+            saw=f"{before.instance_type or before.machine.name if before.machine else 'this machine'} has {cpus} CPUs and no GPU",
             next=f"start {_ranks(cpus)} at most on each host: {_how(before, cpus)}",
         )
 
