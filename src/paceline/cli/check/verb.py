@@ -87,8 +87,8 @@ VERB = Verb(
     page="""\
 Each finding names its file and line, and has a page: `paceline explain K07`. The files that the script imports are
 looked at too, where they lie below its directory and are imported for certain; what is found in them is a warning.
-A script or a notebook that builds an estimator of SageMaker (`Estimator`, `PyTorch`, `TensorFlow`) is a job: each is checked as `fit()`
-would check it, with its own script; values that are known only when it runs are listed as not judged.
+A script or a notebook that builds an estimator of SageMaker (`Estimator`, `PyTorch`, `TensorFlow`, `ModelTrainer`) is a job: each is
+checked as `fit()` would check it, with its own script; values that are known only when it runs are listed as not judged.
 A comment `# paceline: ignore[K07] why` behind a line, or on the line above it, switches a check off there. With
 `--hosts` or `--engine` the hosts of the job are looked at: each says what it has, and connects to the others. Slurm and Ray
 are asked for the nodes that the job would get, and get them back after seconds. If no nodes are free within `--wait`, nothing
@@ -126,8 +126,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(checks_facts(verdicts)))
     else:
         for one in estimators[0] if estimators else ():
-            script = one.values.get("entry_point")
-            its_script = f", and its script {script}" if script else ""
+            its_script = f", and its script {one.script}" if one.script else ""
             print(f"paceline  {one.place} builds {one.class_name}(): its job is checked{its_script}")
         print(checks_text(verdicts, width=columns(sys.stdout), color=use_color(args.color, sys.stdout)))
     found = [finding for verdict in verdicts for finding in verdict.findings]

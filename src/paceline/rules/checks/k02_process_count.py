@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule, Severity, Unknown
 from paceline.rules.job_facts import BeforeRun
-from paceline.rules.script import argument, constant_text, script_of
+from paceline.rules.ranks_in_source import names_only_gloo
 from paceline.spelling import plural
 
 PAGE = """\
@@ -62,7 +62,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
 
 
 def _too_many(before: BeforeRun, ranks: int, gpus: int) -> Finding:
-    on_cpus = _only_gloo(before)
+    on_cpus = names_only_gloo(before)
     return Finding(
         code="K02",
         severity=Severity.WARNING if on_cpus else Severity.ERROR,
@@ -99,16 +99,6 @@ def _drives_all(before: BeforeRun, ranks: int) -> bool:
     if before.script is None:
         raise Unknown("whether the script's one process drives all GPUs (the script was not read)")
     return any(word in before.script for word in _DRIVES_ALL)
-
-
-def _only_gloo(before: BeforeRun) -> bool:
-    """Whether the script names its backend, and names gloo alone."""
-    try:
-        script = script_of(before)
-    except Unknown:
-        return False
-    calls = tuple(script.calls("torch.distributed.init_process_group"))
-    return bool(calls) and all(constant_text(argument(call, "backend", 0)) == "gloo" for call in calls)
 
 
 def _ranks(count: int) -> str:
