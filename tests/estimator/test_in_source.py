@@ -92,6 +92,64 @@ def test_groups_of_machines_that_are_known_only_later_stand_in_place_of_a_type_a
     ]
 
 
+def fired(text, directory):
+    (found,) = estimators_in([SourceCell("a.py", text)])
+    verdicts = verdicts_of_estimator(found, directory)
+    return {verdict.code for verdict in verdicts if verdict.findings}, [v.missing for v in verdicts if v.missing]
+
+
+V3 = (
+    "from sagemaker.train import ModelTrainer\nfrom sagemaker.train.configs import Compute, SourceCode\n"
+    "from sagemaker.train.distributed import Torchrun\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "codes"),
+    [
+        ("source_code=SourceCode(entry_script='train.py'), compute=Compute(instance_type='ml.p4d.24xlarge', instance_count=2), "
+         "distributed=Torchrun()", set()),
+        ("source_code=SourceCode(entry_script='train.py'), compute=Compute(instance_type='ml.p3dn.48xlarge')", {"U35"}),
+        ("source_code=SourceCode(entry_script='gone.py'), compute=Compute(instance_type='ml.p4d.24xlarge')", {"U45"}),
+        ("source_code=code, compute=cfg.Compute(instance_type='ml.m5.large', instance_count=2), distributed=Torchrun()", {"K01", "K11"}),
+        ("source_code=code, distribution={}", {"U53"}),
+    ],
+)  # fmt: skip
+def test_the_job_of_a_model_trainer_is_judged(project, arguments, codes):
+    found, _ = fired(f"{V3}code = SourceCode(entry_script='train.py')\nModelTrainer({arguments}).train()\n", project)
+    assert found == codes
+
+
+@pytest.mark.parametrize(
+    "argument", ["compute=Compute(instance_type=KIND)", "compute=compute()", "distributed=Torchrun(**more)", "**more"]
+)
+def test_a_part_of_a_model_trainer_that_is_known_only_later_is_not_its_default(project, argument):
+    found, missing = fired(f"{V3}ModelTrainer(source_code=SourceCode(entry_script='train.py'), {argument})\n", project)
+    assert found == set() and missing == [f"{argument.partition('=')[0].replace('**more', '**')} at a.py:4"]
+
+
+def test_a_refusal_hides_no_missing_script(project):
+    found, _ = fired(build("role='x', instance_count=1, instance_type='ml.p4d.24xlarge', subnets=['a']"), project)
+    assert found == {"U42", "U45", "K10"}
+
+
+def test_a_script_in_a_directory_that_is_known_only_later_is_not_missed(project):
+    text = build(
+        f"entry_point='gone.py', source_dir=CODE, role='x', instance_count=1, instance_type='ml.p4d.24xlarge', {VERSIONS}"
+    )
+    found, _ = fired(text, project)
+    assert "U45" not in found
+
+
+def test_a_distribution_for_gpus_on_a_type_without_one_is_a_warning(project):
+    text = build(
+        f"entry_point='train.py', role='x', instance_count=1, instance_type='ml.m5.large', {VERSIONS}, "
+        "distribution={'torch_distributed': {'enabled': True}}"
+    )
+    found, _ = fired(text, project)
+    assert "K01" in found
+
+
 def notebook(*cells):
     return json.dumps(
         {"cells": [{"cell_type": kind, "source": source.splitlines(keepends=True)} for kind, source in cells]}
@@ -141,6 +199,14 @@ def test_the_verb_checks_the_job_and_not_the_script_that_builds_it(project, caps
     out = capsys.readouterr().out
     assert "submit.py:2 builds PyTorch(): its job is checked, and its script train.py" in out
     assert "ml.p3dn.24xlarge" in out and "from paceline.estimator import PyTorch" in out
+
+
+def test_the_verb_names_the_script_of_a_model_trainer(project, capsys):
+    (project / "submit.py").write_text(
+        f"{V3}ModelTrainer(source_code=SourceCode(entry_script='train.py'), compute=Compute(instance_type='ml.p4d.24xlarge'))\n"
+    )
+    assert main(["check", "submit.py"]) == 0
+    assert "submit.py:4 builds ModelTrainer(): its job is checked, and its script train.py" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

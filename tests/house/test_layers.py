@@ -28,6 +28,7 @@ FLOORS = (
         "prctl",
         "priority",
         "process_identity",
+        "smdistributed_names",
         "spelling",
         "loops_in_source",
         "listening",
@@ -58,6 +59,7 @@ IN_A_RANK = {
         "mapped_memory",
         "backend_names",
         "process_identity",
+        "smdistributed_names",
         "spelling",
         "loops_in_source",
     },
@@ -124,6 +126,7 @@ STANDARD_LIBRARY_ONLY = (
     "paceline.mapped_memory",
     "paceline.backend_names",
     "paceline.process_identity",
+    "paceline.smdistributed_names",
     "paceline.spelling",
     "paceline.loops_in_source",
 )

@@ -12,6 +12,18 @@ from paceline.errors import UsageError
 from paceline.estimator.arguments import accepted, arguments_of
 from paceline.estimator.code import check_code
 from paceline.estimator.job import JobSpec, wishes_of
+from paceline.estimator.model_trainer import ModelTrainer
+from paceline.estimator.model_trainer_parts import (
+    MPI,
+    CheckpointConfig,
+    Compute,
+    InputData,
+    Networking,
+    OutputDataConfig,
+    SourceCode,
+    StoppingCondition,
+    Torchrun,
+)
 from paceline.estimator.preflight import before_of_job
 from paceline.findings import Finding, Judgement, Severity, Verdict
 from paceline.launch.engines.base import ENGINES
@@ -19,7 +31,20 @@ from paceline.rules.job_facts import checks_of
 from paceline.rules.script import Script, parse
 from paceline.rules.sources import read_source
 
-_CLASSES = ("Estimator", "PyTorch", "TensorFlow")
+_TRAINER = "ModelTrainer"
+_CLASSES = ("Estimator", "PyTorch", "TensorFlow", _TRAINER)
+_PARTS = (
+    SourceCode,
+    Compute,
+    Torchrun,
+    MPI,
+    InputData,
+    StoppingCondition,
+    OutputDataConfig,
+    CheckpointConfig,
+    Networking,
+)
+_PART_OF_NAME = {part.__name__: part for part in _PARTS}
 _PACKAGES = ("sagemaker", "paceline")
 # What a cell has that is not Python: magics of IPython, commands for a shell, help; also behind `name =`.
 _NOT_PYTHON = re.compile(r"^([ \t]*)(\w[\w, ]*=[ \t]*)?(?:[%!?](?:.*\\\n)*.*|\w[\w.]*\?[ \t]*)$", re.MULTILINE)
@@ -43,7 +68,7 @@ class FoundEstimator:
     """A call that builds an estimator."""
 
     class_name: str
-    """Estimator, PyTorch or TensorFlow."""
+    """Estimator, PyTorch, TensorFlow or ModelTrainer."""
     package: str
     """sagemaker or paceline."""
     place: str
@@ -52,6 +77,11 @@ class FoundEstimator:
     """Arguments whose values the source has."""
     unknown: tuple[str, ...]
     """Arguments whose values are known only when the source runs."""
+
+    @property
+    def script(self) -> str | None:
+        """The script of its job, as far as the source has it."""
+        return self.values.get("entry_point") or getattr(self.values.get("source_code"), "entry_script", None)
 
 
 def cells_of(path: Path, name: str) -> list[SourceCell]:
@@ -138,7 +168,7 @@ def _estimator(
         try:
             value = _value(node, bound)
             values.update(**(value if name == "**" else {name: value}))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, UsageError):
             unknown.append(name)
     if "instance_groups" in unknown:
         unknown += ["instance_type", "instance_count"]
@@ -148,7 +178,7 @@ def _estimator(
 def _value(node: ast.expr, bound: Mapping[str, ast.expr | None], depth: int = 4) -> Any:
     """The value of an expression of literals, and of names that are bound once, to such.
 
-    Raises:  ValueError, TypeError: it is another expression
+    Raises:  ValueError, TypeError: it is another expression; UsageError: a part of a ModelTrainer with a field that it does not have
     """
     if isinstance(node, ast.Name) and depth:
         value = bound.get(node.id)
@@ -161,29 +191,37 @@ def _value(node: ast.expr, bound: Mapping[str, ast.expr | None], depth: int = 4)
     if isinstance(node, ast.List | ast.Tuple) and depth:
         elements = [_value(one, bound, depth - 1) for one in node.elts]
         return elements if isinstance(node, ast.List) else tuple(elements)
+    if isinstance(node, ast.Call) and depth and not node.args and (part := _PART_OF_NAME.get(_last_name(node.func))):
+        return part(**{word.arg or "": _value(word.value, bound, depth - 1) for word in node.keywords})
     return ast.literal_eval(node)
 
 
+def _last_name(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
 def verdicts_of_estimator(found: FoundEstimator, directory: Path) -> tuple[Verdict, ...]:
-    """The verdicts on the job of one estimator, which begins in `directory`; one that is refused has the refusal alone."""
-    given = dict(found.values)
-    if "role" in arguments_of(found.class_name):
-        given.setdefault("role", _A_ROLE)
-    given.pop("sagemaker_session", None)
+    """The verdicts on the job of one estimator, which begins in `directory`; one that is refused has the refusals alone."""
     gone = _gone_in_v3(found)
+    refused: list[UsageError] = []
+    verdicts: tuple[Verdict, ...] = ()
+    # A ModelTrainer says only with the rest of its arguments where its code is.
+    if found.class_name != _TRAINER and not {"source_dir", "git_config"} & set(found.unknown):
+        try:
+            check_code(found.values, directory)
+        except UsageError as error:
+            refused.append(error)
     try:
-        values, _ = accepted(found.class_name, given)
-        # A region and an image are asked for when the job is submitted.
-        spec: JobSpec = wishes_of(found.class_name, values, ENGINES)
-        check_code(values, directory)
-        verdicts = checks_of(before_of_job(spec, directory))
+        spec = _spec_of(found)
+        if found.class_name == _TRAINER:
+            check_code(spec.values, directory)
+        verdicts = () if refused else checks_of(before_of_job(spec, directory))
     except UsageError as error:
-        if _may_be_given(error, found.unknown):
-            return *gone, Verdict(
-                error.code, Judgement.NOT_JUDGED, missing=f"{', '.join(found.unknown)} at {found.place}"
-            )
-        finding = Finding(code=error.code, severity=Severity.ERROR, what=error.what, saw=error.saw, next=error.next)
-        return *gone, Verdict(error.code, Judgement.FIRED, (_at(finding, found.place),))
+        refused += [] if error.code in [one.code for one in refused] else [error]
+    if refused:
+        return *gone, *(_refusal(error, found) for error in refused)
     placed = (
         replace(verdict, findings=tuple(_at(finding, found.place) for finding in verdict.findings))
         for verdict in verdicts
@@ -191,8 +229,32 @@ def verdicts_of_estimator(found: FoundEstimator, directory: Path) -> tuple[Verdi
     return *gone, *placed
 
 
+def _spec_of(found: FoundEstimator) -> JobSpec:
+    """The checked arguments. A region and an image are asked for when the job is submitted.
+
+    Raises:  UsageError U30 to U53, depending on the argument
+    """
+    given = {"role": _A_ROLE, **found.values}
+    given.pop("sagemaker_session", None)
+    if found.class_name == _TRAINER:
+        # Its defaults are another job's.
+        for name in ("**", "source_code", "compute", "distributed"):
+            if name in found.unknown:
+                raise UsageError("U53", f"{name} is known only when the source runs")
+        return ModelTrainer(**given)._wishes()
+    values, _ = accepted(found.class_name, given)
+    return wishes_of(found.class_name, values, ENGINES)
+
+
+def _refusal(error: UsageError, found: FoundEstimator) -> Verdict:
+    if _may_be_given(error, found.unknown):
+        return Verdict(error.code, Judgement.NOT_JUDGED, missing=f"{', '.join(found.unknown)} at {found.place}")
+    finding = Finding(code=error.code, severity=Severity.ERROR, what=error.what, saw=error.saw, next=error.next)
+    return Verdict(error.code, Judgement.FIRED, (_at(finding, found.place),))
+
+
 def _gone_in_v3(found: FoundEstimator) -> tuple[Verdict, ...]:
-    if found.package != "sagemaker":
+    if found.package != "sagemaker" or found.class_name == _TRAINER:
         return ()
     finding = Finding(
         code="K10",

@@ -28,7 +28,7 @@ def read_host(name: str, run_dir: Path, ports: Iterable[int], python: str | None
         "shm_bytes": shm["available_bytes"] if shm else None,
         "run_dir": str(run_dir),
         "run_dir_bytes": _room(run_dir),
-        "own_address": _own_address(),
+        "own_address": own_address(),
         "busy_ports": {port: why for port in ports if (why := _taken(port))},
         "gpus": read_gpu_states(),
     }
@@ -63,7 +63,8 @@ def _asked(nvml: Any, question: Callable[[], Any]) -> Any:
         return None
 
 
-def _own_address() -> str | None:
+def own_address() -> str | None:
+    """What this host's own name resolves to; None: to nothing."""
     try:
         return str(socket.getaddrinfo(socket.gethostname(), None)[0][4][0])
     except OSError:

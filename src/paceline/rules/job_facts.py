@@ -52,6 +52,8 @@ class BeforeRun:
     """None: decided on the host ('gpu', 'auto')."""
     gpus_per_host: int | None = None
     """0: the hosts have none."""
+    cpus_per_host: int | None = None
+    """CPUs of a host that certainly has no GPU; None: not known, or `machine` has them."""
     master_addr: str | None = None
     """Where the hosts meet; None: the engine says it."""
     has_opt_ml: bool = False

@@ -5,7 +5,9 @@ import re
 import sys
 from collections.abc import Iterator
 
-from paceline.rules.script import Script
+from paceline.findings import Unknown
+from paceline.rules.job_facts import BeforeRun
+from paceline.rules.script import Script, argument, constant_text, script_of
 
 _STRICT = re.compile(
     r"rank|main_?proc|is_main|master|primary|chief|leader|is_zero|node_?id|process_index|worker_?id", re.IGNORECASE
@@ -23,6 +25,16 @@ _JOINS = ("torch.distributed.init_process_group", "torch.nn.parallel.Distributed
 def is_distributed(script: Script) -> bool:
     """Whether the script itself joins a process group or wraps a model in DDP."""
     return any(script.calls(*_JOINS))
+
+
+def names_only_gloo(before: BeforeRun) -> bool:
+    """Whether the script names its backend, and names gloo alone."""
+    try:
+        script = script_of(before)
+    except Unknown:
+        return False
+    calls = tuple(script.calls("torch.distributed.init_process_group"))
+    return bool(calls) and all(constant_text(argument(call, "backend", 0)) == "gloo" for call in calls)
 
 
 def names_rank(node: ast.AST) -> bool:

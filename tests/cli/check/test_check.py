@@ -5,6 +5,7 @@ import json
 import pytest
 
 from paceline.cli import main
+from paceline.probes.gpus import has_accelerator
 
 RIGHT = "print('trained')\n"
 WRONG = 'import os\nn = int(os.environ["SM_HOSTS"])\nm = len(os.environ["SM_HOSTS"])\n'
@@ -56,6 +57,13 @@ def test_without_a_script_this_machine_is_looked_at(project, capsys):
     answer = json.loads(capsys.readouterr().out)
     seen = {*answer["silent"], *(one["code"] for one in (*answer["findings"], *answer["not_judged"]))}
     assert seen == {f"K{number}" for number in range(30, 40)}
+
+
+def test_more_ranks_than_this_machine_has_cpus_are_a_warning_where_it_has_no_gpu(capsys):
+    if has_accelerator() is not False:
+        pytest.skip("this machine may have a GPU")
+    assert main(["check", "--nproc-per-node", "4000", "--fail-on", "K02", "train.py"]) == 1
+    assert "warning[K02]: 4000 ranks on each host share" in capsys.readouterr().out
 
 
 def test_a_port_that_is_taken_is_an_error(project, capsys):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from paceline.cli.run.source_check import check_source
+from paceline.cli.run.source_check import check_source, own_name_text
 from paceline.errors import UsageError
 from paceline.facts import Contract, Job, Program, ProgramKind
 
@@ -133,3 +133,29 @@ def test_without_a_place_for_the_cache_it_looks_again(tmp_path, monkeypatch):
 def test_a_program_that_is_no_python_is_not_looked_into(cache, tmp_path):
     program = Program(kind=ProgramKind.EXECUTABLE, target="/bin/true")
     assert check_source(a_job(program=program), None, tmp_path).text == ""
+
+
+@pytest.mark.parametrize("address", ["127.0.1.1", "::1", None])
+def test_of_several_hosts_one_whose_own_name_leads_to_itself_is_told_so_before_the_start(address):
+    job = a_job(min_hosts=2, max_hosts=2, master_addr="192.0.2.1")
+    text = own_name_text(job, None, {}, lambda: address)
+    assert (
+        text.startswith("paceline  check  K32: the own name of ")
+        and f"leads {f'to {address}' if address else 'nowhere'}" in text
+    )
+    assert "export GLOO_SOCKET_IFNAME=" in text
+
+
+@pytest.mark.parametrize(
+    ("gpu_count", "environ", "master_addr", "address"),
+    [
+        (None, {}, "192.0.2.1", "192.0.2.7"),
+        (None, {"GLOO_SOCKET_IFNAME": "eth0"}, "192.0.2.1", "127.0.1.1"),
+        # NCCL does not ask the name; agents that meet on a loopback address are on one machine.
+        (8, {}, "192.0.2.1", "127.0.1.1"),
+        (None, {}, "127.0.0.1", "127.0.1.1"),
+    ],
+)
+def test_where_the_others_find_the_host_nothing_is_said(gpu_count, environ, master_addr, address):
+    job = a_job(min_hosts=2, max_hosts=2, master_addr=master_addr)
+    assert own_name_text(job, gpu_count, environ, lambda: address) == ""

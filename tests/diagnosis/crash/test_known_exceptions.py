@@ -51,6 +51,8 @@ def test_a_known_text_has_one_way_out(said, words, elsewhere):
         "ModuleNotFoundError: No module named 'mine'",
         "AttributeError: module 'mine' has no attribute 'all_reduce_params'",
         "ValueError: Invalid backend: 'nccl2x'",
+        "botocore.errorfactory.ResourceLimitExceeded: The account-level service limit 'ml.m5.large for training job usage' is 2 Instances, "
+        "with current utilization of 0 Instances and a request delta of 3 Instances. Here it is the option --max-hosts.",
         # torch before 1.13, which does not know the argument.
         "TypeError: 'weights_only' is an invalid keyword argument for Unpickler()",
         "train.py: error: the following arguments are required: --data",

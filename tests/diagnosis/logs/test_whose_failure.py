@@ -62,6 +62,24 @@ def test_what_no_line_of_the_script_explains_is_never_to_be_repaired_in_it(outco
     assert not any(text.startswith(("repair", "edit")) for text in finding.next)
 
 
+QUOTA = (
+    "botocore.errorfactory.ResourceLimitExceeded: An error occurred (ResourceLimitExceeded) when calling the CreateTrainingJob operation: "
+    "The account-level service limit 'ml.p4d.24xlarge for training job usage' is 0 Instances, with current utilization of 0 Instances "
+    "and a request delta of 2 Instances."
+)
+
+
+def test_a_quota_that_is_used_up_is_asked_for_and_no_line_is_repaired():
+    (finding,) = judged(raised(QUOTA, OWN, LIBRARY))
+    assert (
+        finding.confidence is not Confidence.HIGH and "'ml.p4d.24xlarge for training job usage' is 0" in finding.saw[0]
+    )
+    (way,) = finding.next
+    assert way.startswith("ask for a quota: ") and "aws service-quotas request-service-quota-increase" in way
+    (finding,) = judged(QUOTA)
+    assert finding.next[0].startswith("ask for a quota: ")
+
+
 def test_of_memory_of_a_gpu_the_line_is_shown_and_what_loads_a_file_is_told():
     outcome = (
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8 GiB"

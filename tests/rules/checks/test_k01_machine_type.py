@@ -51,6 +51,24 @@ def test_an_accelerator_that_torch_does_not_reach_is_a_warning(found, job):
     assert "Trainium1 is not a GPU" in finding.saw
 
 
+GLOO = 'import torch.distributed as dist\ndist.init_process_group("gloo")\n'
+
+
+@pytest.mark.parametrize("launcher", ["torch_distributed", "pytorchddp"])
+def test_a_rank_for_each_gpu_on_a_type_without_one_is_a_warning(found, job, launcher):
+    fields = {"of": "m5.large", "engine": "sagemaker", "instance_type": "ml.m5.large", "launcher": launcher}
+    (finding,) = found("K01", job("import torch\n", **fields))
+    assert (
+        finding.severity is Severity.WARNING
+        and finding.what == "ml.m5.large has no GPU: DDP can train on its CPUs only, with gloo"
+    )
+    assert "2 vCPUs" in finding.saw and finding.next.startswith("instance_type='ml.")
+    # The script or its launcher asks for no GPU.
+    assert not found("K01", job(GLOO, **fields)) and not found(
+        "K01", job("import torch\n", **{**fields, "launcher": "plain"})
+    )
+
+
 @pytest.mark.parametrize("launcher", ["plain", "torch_distributed", "pytorchddp", "smdistributed"])
 def test_a_type_that_is_right_draws_nothing(found, job, launcher):
     assert not found("K01", job(of="p4d.24xlarge", engine="sagemaker", launcher=launcher))

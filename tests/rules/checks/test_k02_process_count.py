@@ -52,6 +52,12 @@ def test_more_ranks_than_cpus_are_a_warning(found, job):
     assert "4 ranks on each host share 2 CPUs" in finding.what
 
 
+def test_ranks_of_a_machine_that_certainly_has_no_gpu_are_judged_by_its_cpus(found, job):
+    (finding,) = found("K02", job(ranks_per_host=64, cpus_per_host=2))
+    assert finding.severity is Severity.WARNING and finding.saw == "this machine has 2 CPUs and no GPU"
+    assert not found("K02", job(ranks_per_host=2, cpus_per_host=2))
+
+
 @pytest.mark.parametrize(("of", "ranks"), [("p4d.24xlarge", 8), ("m5.large", 2), ("g5.xlarge", 1)])
 def test_one_rank_for_each_is_right(found, job, of, ranks):
     assert not found("K02", job(of=of, ranks_per_host=ranks, launcher="torch_distributed"))

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from paceline.findings import Severity
-from paceline.rules.source.k10_missing_api import NEVER
-from paceline.worker.smdistributed.unsupported import MEANT
+from paceline.smdistributed_names import NEVER
+from paceline.worker.smdistributed.unsupported import no_such_call
 
 MODULE = "import smdistributed.dataparallel.torch.distributed as dist\n"
 
@@ -81,8 +81,11 @@ def test_what_is_there_or_asked_for_first_draws_nothing(found, job, text):
     assert not found("K10", job(text))
 
 
-def test_the_table_agrees_with_what_the_shim_says_at_run_time():
-    assert {name: NEVER[name][0] for name in MEANT} == MEANT
+@pytest.mark.parametrize("name", NEVER)
+def test_the_check_and_the_error_in_a_rank_mean_the_same_name(found, job, name):
+    (finding,) = found("K10", job(f"{MODULE}dist.{name}\n"))
+    said = str(no_such_call(name, ["all_reduce", "broadcast"]))
+    assert finding.next in next(line for line in said.splitlines() if line.startswith("  next"))
 
 
 @pytest.mark.process

@@ -1,4 +1,4 @@
-"""K29: DDP without a process group."""
+"""K29: DDP, and calls of torch.distributed, without a process group."""
 
 import pytest
 
@@ -63,3 +63,59 @@ def test_the_script_makes_the_group_of_a_file_that_it_imports(found, job):
 def test_a_library_of_a_file_that_the_script_imports_may(found, job):
     imported = (SourceFile("setup/__init__.py", "import deepspeed\ndeepspeed.init_distributed()\n"),)
     assert not found("K29", job("import setup\n" + DDP, ranks_per_host=2, imported=imported))
+
+
+DIST = "import torch.distributed as dist\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "severity"),
+    [
+        (DIST + "rank = dist.get_rank()\n", 2, Severity.ERROR),
+        ("import torch\nfor step in range(3):\n    torch.distributed.all_reduce(tensor)\n", 3, Severity.ERROR),
+        (DIST + "if __name__ == '__main__':\n    dist.barrier()\n", 3, Severity.ERROR),
+        (DIST + "def sync():\n    dist.barrier()\ndef main():\n    sync()\nmain()\n", 3, Severity.WARNING),
+        # The first one is named, a wrapping or not.
+        (DIST + "dist.get_rank()\n" + DDP, 2, Severity.ERROR),
+    ],
+)
+def test_a_call_that_certainly_runs_needs_the_group(found, job, text, line, severity):
+    (finding,) = found("K29", job(text, ranks_per_host=2))
+    assert (finding.line, finding.severity) == (line, severity)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if dist.is_initialized():\n    dist.barrier()\n",
+        "rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0\n",
+        "def rank():\n    if not dist.is_initialized():\n        return 0\n    return dist.get_rank()\nrank()\n",
+        "try:\n    rank = dist.get_rank()\nexcept ValueError:\n    rank = 0\n",
+        # Nobody calls it, or only under a condition.
+        "def sync():\n    dist.barrier()\n",
+        "def sync():\n    dist.barrier()\nif args.distributed:\n    sync()\n",
+        "if distributed:\n    def sync():\n        dist.barrier()\nsync()\n",
+        "def sync():\n    dist.barrier()\n    sync()\n",
+        "class Meter:\n    def all_reduce(self):\n        dist.barrier()\nall_reduce()\n",
+        "later = lambda: dist.barrier()\n",
+        # Another group, or one that somebody else makes.
+        "dist.all_reduce(tensor, group=mine)\n",
+        "import deepspeed\ndeepspeed.init_distributed()\ndist.get_rank()\n",
+        "from lightning import Trainer\ndist.get_rank()\n",
+        "dist.init_process_group()\ndist.get_rank()\n",
+        "dist.is_available()\n",
+    ],
+)
+def test_a_call_that_may_never_run_or_finds_a_group_is_not_reported(found, job, text):
+    assert not found("K29", job(DIST + text, ranks_per_host=2))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["import tools\ntools.sync()\n", "from tools import sync\nsync()\n", "from lib.tools import sync as s\ns()\n"],
+)
+def test_the_function_of_a_file_counts_where_the_script_calls_it(found, job, text):
+    imported = (SourceFile("lib/tools.py", DIST + "def sync():\n    dist.barrier()\n"),)
+    (finding,) = found("K29", job(text, ranks_per_host=2, imported=imported))
+    assert (finding.file, finding.line) == ("lib/tools.py", 3)
+    assert not found("K29", job(text.replace("s()\n", "s\n").replace("sync()\n", "sync\n"), imported=imported))

@@ -87,8 +87,8 @@ VERB = Verb(
     page="""\
 Each finding names its file and line, and has a page: `paceline explain K07`. The files that the script imports are
 looked at too, where they lie below its directory and are imported for certain; what is found in them is a warning.
-A script or a notebook that builds an estimator of SageMaker (`Estimator`, `PyTorch`, `TensorFlow`) is a job: each is checked as `fit()`
-would check it, with its own script; values that are known only when it runs are listed as not judged.
+A script or a notebook that builds an estimator of SageMaker (`Estimator`, `PyTorch`, `TensorFlow`, `ModelTrainer`) is a job: each is
+checked as `fit()` would check it, with its own script; values that are known only when it runs are listed as not judged.
 A comment `# paceline: ignore[K07] why` behind a line, or on the line above it, switches a check off there. With
 `--hosts` or `--engine` the hosts of the job are looked at: each says what it has, and connects to the others. Slurm and Ray
 are asked for the nodes that the job would get, and get them back after seconds. If no nodes are free within `--wait`, nothing
@@ -126,8 +126,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(checks_facts(verdicts)))
     else:
         for one in estimators[0] if estimators else ():
-            script = one.values.get("entry_point")
-            its_script = f", and its script {script}" if script else ""
+            its_script = f", and its script {one.script}" if one.script else ""
             print(f"paceline  {one.place} builds {one.class_name}(): its job is checked{its_script}")
         print(checks_text(verdicts, width=columns(sys.stdout), color=use_color(args.color, sys.stdout)))
     found = [finding for verdict in verdicts for finding in verdict.findings]
@@ -186,6 +185,8 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
     from paceline.cli.job.submission import key_and_value, variable
     from paceline.cli.submit import planned
     from paceline.launch.program import require_program
+    from paceline.probes.environment import read_cpu
+    from paceline.probes.gpus import has_accelerator
     from paceline.probes.torch_version import read_torch
     from paceline.rules.collect import before_of
     from paceline.rules.job_facts import checks_of
@@ -203,6 +204,7 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
     require_program(job, os.environ)
     environment = dict(variable(text, os.environ) for text in args.env)
     instance = args.instance or options.get("instance_type")
+    is_here = args.engine == "local" and args.hosts is None and instance is None
     before = before_of(
         engine=_JOBS_OF.get(args.engine, args.engine),
         instance_type=instance,
@@ -213,6 +215,7 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
         channels=job.contract.channels,
         launcher="torch_distributed",
         torch_version=read_torch().version if args.engine == "local" and instance is None else None,
+        cpus_per_host=read_cpu()["usable_count"] if is_here and has_accelerator() is False else None,
         max_run_seconds=job.max_run_seconds,
         checkpoint_url=job.checkpoint_url,
         environment=environment,
@@ -221,7 +224,6 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
         plan=planned(instance, job.max_hosts, job.max_run_seconds, args.plan) if args.plan is not None else None,
     )
     # Elsewhere the engine says where the hosts meet.
-    is_here = args.engine == "local" and args.hosts is None and instance is None
     by_hand = is_here and run_args.local_hosts is None and not run_args.standalone
     of_the_job = checks_of(
         replace(

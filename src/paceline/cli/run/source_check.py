@@ -7,7 +7,8 @@ import gc
 import hashlib
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,22 @@ def check_source(job: Job, gpu_count: int | None, directory: Path, *, master_add
         "\n".join([*lines, *(_lines_of_files(in_files, job) if in_files else ())]),
         tuple({"code": one["code"], "place": one["place"], "what": _what(one)} for one in found["findings"]),
     )
+
+
+def own_name_text(
+    job: Job, gpu_count: int | None, environ: Mapping[str, str], own_address: Callable[[], str | None]
+) -> str:
+    """A line for a host whose own name is no address for the others, where gloo would tell it to them; else empty."""
+    from paceline.probes.ports import is_loopback
+    from paceline.rules.host_facts import HostFacts, HostsBefore
+    from paceline.rules.hosts import k32_own_name
+
+    # NCCL asks the interfaces and not the name. Agents that meet on a loopback address are on one machine.
+    if gpu_count or "GLOO_SOCKET_IFNAME" in environ or is_loopback(job.master_addr):
+        return ""
+    host = HostFacts(name=socket.gethostname(), own_address=own_address())
+    found = k32_own_name.find(HostsBefore(hosts=(host,), host_count=job.max_hosts))
+    return "\n".join(f"paceline  check  {one.code}: {one.what}; {one.next}" for one in found)
 
 
 @contextmanager

@@ -65,6 +65,8 @@ def run(args: argparse.Namespace) -> int:
         job, config = prepare(file, os.environ, starts_hosts=args.local_hosts is not None)
         if job.is_first and "PYTHON_EXEC" not in os.environ:
             _say_not_tried()
+        if args.job is None and args.local_hosts is None and job.max_hosts > 1 and not args.no_check:
+            _say_own_name(job, config.gpu_count)
         # The submitting process has already checked a job file. Another Python may have another grammar.
         if args.job is None and job.is_first and not args.no_check and "PYTHON_EXEC" not in os.environ:
             by_hand = args.local_hosts is None and not args.standalone
@@ -138,6 +140,16 @@ def _say_source(job: Job, gpu_count: int | None, *, by_hand: bool) -> tuple[Mapp
     if found.text:
         write_line(found.text)
     return found.findings
+
+
+def _say_own_name(job: Job, gpu_count: int | None) -> None:
+    """Print a line about this host where the ranks of the others will not find it. Each host says it of itself."""
+    from paceline.cli.run.source_check import own_name_text
+    from paceline.probes.host_before import own_address
+    from paceline.terminal_text import write_line
+
+    if text := own_name_text(job, gpu_count, os.environ, own_address):
+        write_line(text)
 
 
 def _refuse_without_hosts(args: argparse.Namespace) -> None:

@@ -132,6 +132,15 @@ KNOWN = (
         no_line_at_fault=True,
     ),
     _known(
+        # `paceline sagemaker-local` has a limit of its own, and names its option.
+        r"account-level service limit(?![^\n]{0,300}--max-hosts)",
+        "ask for a quota: the console's Service Quotas, Amazon SageMaker, the line that the message names; or aws service-quotas "
+        "list-service-quotas --service-code sagemaker for its code, then aws service-quotas request-service-quota-increase "
+        "--service-code sagemaker --quota-code CODE --desired-value N. Spot and on-demand have quotas of their own",
+        "SageMaker API, CreateTrainingJob, ResourceLimitExceeded",
+        no_line_at_fault=True,
+    ),
+    _known(
         r"No module named '?smdistributed",
         "this image has no SMDDP, which is in SageMaker's own images alone: under `paceline run` the import works, and with "
         "torch.distributed init_process_group('nccl') needs none",

@@ -81,6 +81,8 @@ def judge_logs(
     found += frozen + judge_dumps(dumps)
     ending = first_ending(logs, blame)
     raised = _raised(first, found, blame) or _of_others(first, found, ending)
+    if raised and raised.title == NOT_OF_THE_SCRIPT:
+        found = [finding for finding in found if not _is_said_by(raised, finding)]
     explained = bool(frozen or raised) or any(f.confidence is Confidence.HIGH and f.code != "C04" for f in found)
     late = [f for f in judge_waits(waited, logs, reached) if not explained or f.code != NO_CODE]
     own = [limit for limit in reached if not follows(limit, waited)]
@@ -315,6 +317,12 @@ def _without_a_traceback(ending: LoggedEnding) -> CauseFinding:
             "the last lines of that process, above: its own message, or a usage; paceline run keeps them apart for each rank",
         ),
     )
+
+
+def _is_said_by(raised: CauseFinding, other: CauseFinding) -> bool:
+    """Whether trouble without a code is what the exception itself says."""
+    said = "\n".join(raised.saw)
+    return other.code == NO_CODE and any(sign.means == other.title and sign.pattern.search(said) for sign in SIGNS)
 
 
 def _is_explained(first: Traceback, others: Sequence[CauseFinding]) -> bool:

@@ -390,7 +390,8 @@ _PROGRAMS = (
           "the zone had no machine of this type to give", "another zone or type; keep_alive_period_in_seconds or a training plan",
           "SageMaker, FailureReason"),
     _sign(r"ResourceLimitExceeded", NO_CODE, UNCLEAR, "the account's quota for this type is used up",
-          "aws service-quotas list-service-quotas --service-code sagemaker", "SageMaker API, CreateTrainingJob"),
+          "ask for a quota: aws service-quotas list-service-quotas --service-code sagemaker, or the console's Service Quotas",
+          "SageMaker API, CreateTrainingJob"),
     _sign(r"has been set to ERROR in coordination service|[Cc]ollective ops is aborted by|stopped sending heartbeats|"
           r"task:\d+ heartbeat timeout", "C06 C04 N01", UNCLEAR,
           "a peer of TensorFlow's cluster is gone or stands still, and the service only guesses why",

@@ -9,13 +9,15 @@ from paceline.catalog.names import nearest_types, type_key
 from paceline.catalog.types import MachineType
 from paceline.findings import Finding, Rule, Severity, Unknown
 from paceline.rules.job_facts import BeforeRun
+from paceline.rules.ranks_in_source import names_only_gloo
 
 PAGE = """\
 A machine type that does not exist, or is not for this job
 
-What it means: One of four things is wrong with the machine type. It is not in the catalogue. SageMaker's
-  CreateTrainingJob does not accept it. torch cannot use its accelerators as GPUs. Or the job asks for smdistributed
-  on a type that AWS's library never supported. "saw" has the reason in numbers, "next" the nearest type that works.
+What it means: One of five things is wrong with the machine type. It is not in the catalogue. SageMaker's
+  CreateTrainingJob does not accept it. torch cannot use its accelerators as GPUs. The job asks for a rank on each GPU, the
+  type has no GPU, and the script does not name gloo. Or the job asks for smdistributed on a type that AWS's library never
+  supported. "saw" has the reason in numbers, "next" the nearest type that works.
 Why it matters: A wrong name is refused only after the code was uploaded. Published lists contain names that never
   existed, such as ml.p3dn.48xlarge. A type that cannot run the job fails after it was paid for.
 What to do: Use the type under "next", or look types up: `paceline instances TYPE --for smddp`. For smdistributed
@@ -25,6 +27,8 @@ Source: paceline/catalog/data; botocore, CreateTrainingJob, TrainingInstanceType
 """
 
 _LOCAL = ("local", "local_gpu")
+# These start one rank for each GPU.
+_ONE_PER_GPU = ("torch_distributed", "pytorchddp")
 _SHAPE = re.compile(r"(ml\.)?([a-z0-9-]+)\.(nano|micro|small|medium|large|(\d+)?xlarge|metal(-\d+xl)?)")
 
 
@@ -73,10 +77,15 @@ def _not_for_this(before: BeforeRun, machine: MachineType, name: str) -> Iterato
         if not library.allowed:
             what = f"smdistributed never supported {name}: paceline uses its own exchange"
             yield _finding(what, library, name, Severity.WARNING)
+    torch = support(machine, JobKind.DDP_GPU)
     if machine.accelerator is not None:
-        torch = support(machine, JobKind.DDP_GPU)
         if torch.allowed is False:
             yield _finding(f"torch finds no GPU of its own on {name}", torch, name, Severity.WARNING)
+    elif before.engine == "sagemaker" and before.launcher in _ONE_PER_GPU and torch.allowed is False:
+        if not names_only_gloo(before):
+            yield _finding(
+                f"{name} has no GPU: DDP can train on its CPUs only, with gloo", torch, name, Severity.WARNING
+            )
 
 
 def _finding(what: str, why: Support, name: str, severity: Severity) -> Finding:

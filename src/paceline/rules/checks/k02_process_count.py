@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule, Severity, Unknown
 from paceline.rules.job_facts import BeforeRun
-from paceline.rules.script import argument, constant_text, script_of
+from paceline.rules.ranks_in_source import names_only_gloo
 from paceline.spelling import plural
 
 PAGE = """\
@@ -43,7 +43,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     ranks = before.ranks_per_host
     if ranks is None:
         raise Unknown("the number of ranks of a host, which the host itself decides")
-    gpus = before.gpus_per_host
+    gpus = before.gpus_per_host if before.cpus_per_host is None else 0
     if gpus is None:
         raise Unknown("how many GPUs a host has")
     if gpus == 0:
@@ -62,7 +62,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
 
 
 def _too_many(before: BeforeRun, ranks: int, gpus: int) -> Finding:
-    on_cpus = _only_gloo(before)
+    on_cpus = names_only_gloo(before)
     return Finding(
         code="K02",
         severity=Severity.WARNING if on_cpus else Severity.ERROR,
@@ -74,7 +74,7 @@ def _too_many(before: BeforeRun, ranks: int, gpus: int) -> Finding:
 
 
 def _on_cpus(before: BeforeRun, ranks: int) -> Iterator[Finding]:
-    cpus = before.machine.vcpu_count if before.machine is not None else None
+    cpus = before.machine.vcpu_count if before.machine is not None else before.cpus_per_host
     if cpus is None:
         raise Unknown("how many CPUs a host has")
     if ranks > cpus:
@@ -82,7 +82,7 @@ def _on_cpus(before: BeforeRun, ranks: int) -> Iterator[Finding]:
             code="K02",
             severity=Severity.WARNING,
             what=f"{_ranks(ranks)} on each host share {cpus} CPUs: each waits for a CPU and delays the others",
-            saw=f"{before.instance_type or before.machine.name if before.machine else 'the host'} has {cpus} vCPUs and no GPU",
+            saw=f"{before.instance_type or before.machine.name if before.machine else 'this machine'} has {cpus} CPUs and no GPU",
             next=f"start {_ranks(cpus)} at most on each host: {_how(before, cpus)}",
         )
 
@@ -99,16 +99,6 @@ def _drives_all(before: BeforeRun, ranks: int) -> bool:
     if before.script is None:
         raise Unknown("whether the script's one process drives all GPUs (the script was not read)")
     return any(word in before.script for word in _DRIVES_ALL)
-
-
-def _only_gloo(before: BeforeRun) -> bool:
-    """Whether the script names its backend, and names gloo alone."""
-    try:
-        script = script_of(before)
-    except Unknown:
-        return False
-    calls = tuple(script.calls("torch.distributed.init_process_group"))
-    return bool(calls) and all(constant_text(argument(call, "backend", 0)) == "gloo" for call in calls)
 
 
 def _ranks(count: int) -> str:

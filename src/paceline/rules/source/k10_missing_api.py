@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from paceline.findings import Finding, Rule, Severity
 from paceline.rules.job_facts import BeforeRun
 from paceline.rules.script import Script, script_of
+from paceline.smdistributed_names import DDP, NEVER
 
 PAGE = """\
 A module or a call that is not there
@@ -22,36 +23,10 @@ Source: SMDDP 1.0 to 1.4 API documents; docs/smdistributed.md; paceline explain 
 
 _SMDDP = ("smdistributed.dataparallel.torch.distributed", "smdistributed.dataparallel.torch")
 _TORCH = "torch.distributed"
-_DDP = "smdistributed.dataparallel.torch.parallel.distributed.DistributedDataParallel"
-_TORCH_DDP = "torch.nn.parallel.DistributedDataParallel(model)"
 _NOT_HERE = {
     "smdistributed.modelparallel": "split the model with torch.distributed.fsdp.fully_shard",
 }
 _SKIPS_IMPORT = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException", "")
-# A name that never existed -> the intended name, in paceline's module API of smdistributed and in torch.distributed.
-NEVER: dict[str, tuple[str, str]] = {
-    **dict.fromkeys(("all_reduce_params", "all_reduce_parameters"), ("average_parameters", _TORCH_DDP)),
-    **dict.fromkeys(("allreduce_params", "allreduce_parameters"), ("average_parameters", _TORCH_DDP)),
-    **dict.fromkeys(("sync_params", "sync_parameters", "sync_model"), ("broadcast_parameters", _TORCH_DDP)),
-    **dict.fromkeys(("broadcast_params", "broadcast_model"), ("broadcast_parameters", _TORCH_DDP)),
-    **dict.fromkeys(("all_reduce_grads", "all_reduce_gradients"), ("average_gradients", _TORCH_DDP)),
-    **dict.fromkeys(("allreduce_gradients", "sync_gradients"), ("average_gradients", _TORCH_DDP)),
-    **dict.fromkeys(("broadcast_variables", "broadcast_global_variables"), ("broadcast_parameters", _TORCH_DDP)),
-    **dict.fromkeys(("allreduce", "allreduce_", "oob_allreduce"), ("all_reduce", "all_reduce")),
-    "allgather": ("all_gather", "all_gather"),
-    "alltoall": ("all_to_all_single", "all_to_all_single"),
-    **dict.fromkeys(("init", "initialize"), ("init_process_group", "init_process_group")),
-    "is_init": ("is_initialized", "is_initialized"),
-    **dict.fromkeys(("size", "world_size", "get_size"), ("get_world_size", "get_world_size")),
-    "rank": ("get_rank", "get_rank"),
-    "local_rank": ("get_local_rank", 'int(os.environ["LOCAL_RANK"])'),
-    **dict.fromkeys(("local_size", "local_world_size"), ("get_local_size", 'int(os.environ["LOCAL_WORLD_SIZE"])')),
-    **dict.fromkeys(("shutdown", "finalize"), ("destroy_process_group", "destroy_process_group")),
-    "Average": ("ReduceOp.AVERAGE", "ReduceOp.AVG"),
-    "Sum": ("ReduceOp.SUM", "ReduceOp.SUM"),
-    **dict.fromkeys(("DistributedOptimizer", "DistributedGradientTape"), (_DDP, _TORCH_DDP)),
-    **dict.fromkeys(("DistributedDataParallel", "DDP"), (_DDP, _TORCH_DDP)),
-}
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
@@ -110,8 +85,8 @@ def _never(script: Script, node: ast.AST, modules: frozenset[str], name: str) ->
 
 
 def _written(node: ast.AST, meant: str) -> str:
-    if meant == _DDP:
-        return f"from {_DDP.rpartition('.')[0]} import DistributedDataParallel"
+    if meant == DDP:
+        return f"from {DDP.rpartition('.')[0]} import DistributedDataParallel"
     if "(" in meant or not isinstance(node, ast.Attribute):
         return meant
     return f"{ast.unparse(node.value)}.{meant}"

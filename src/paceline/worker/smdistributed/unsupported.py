@@ -3,42 +3,12 @@
 from collections.abc import Iterable
 from typing import NoReturn
 
+from ...smdistributed_names import DDP, NEVER
 from ...spelling import nearest
 
 _MODULE = "smdistributed.dataparallel.torch.distributed"
-_DDP = "smdistributed.dataparallel.torch.parallel.distributed.DistributedDataParallel"
 
-# Names of Horovod, MPI or the library's TensorFlow side -> the name of the same call here.
-MEANT = {
-    "allreduce": "all_reduce",
-    "allreduce_": "all_reduce",
-    "oob_allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "alltoall": "all_to_all_single",
-    "init": "init_process_group",
-    "initialize": "init_process_group",
-    "is_init": "is_initialized",
-    "size": "get_world_size",
-    "world_size": "get_world_size",
-    "get_size": "get_world_size",
-    "rank": "get_rank",
-    "local_rank": "get_local_rank",
-    "local_size": "get_local_size",
-    "local_world_size": "get_local_size",
-    "shutdown": "destroy_process_group",
-    "finalize": "destroy_process_group",
-    "broadcast_variables": "broadcast_parameters",
-    "broadcast_global_variables": "broadcast_parameters",
-    "Average": "ReduceOp.AVERAGE",
-    "Sum": "ReduceOp.SUM",
-    "DistributedOptimizer": _DDP,
-    "DistributedGradientTape": _DDP,
-    "DistributedDataParallel": _DDP,
-    "DDP": _DDP,
-}
-
-
-# The same for the TensorFlow side.
+# A name that the TensorFlow side never had -> the intended name.
 _MEANT_IN_TENSORFLOW = {
     "all_reduce": "oob_allreduce",
     "grouped_allreduce": "oob_allreduce",
@@ -76,10 +46,10 @@ def refuse(module: str) -> NoReturn:
 
 def no_such_call(name: str, known: Iterable[str]) -> NeverExisted:
     """The error for a name of the module API that never existed."""
-    meant = MEANT.get(name) or nearest(name, known)
-    next = f"dist.{meant}" if meant and "." not in meant else meant or "dir(dist) lists what there is"
-    if meant == _DDP:
-        next = f"from {_DDP.rpartition('.')[0]} import DistributedDataParallel"
+    meant = NEVER[name][0] if name in NEVER else nearest(name, known)
+    next = f"dist.{meant}" if meant else "dir(dist) lists what there is"
+    if meant == DDP:
+        next = f"from {DDP.rpartition('.')[0]} import DistributedDataParallel"
     what = f"{_MODULE} never had `{name}`" + (f"; `{meant.rpartition('.')[2]}` is meant" if meant else "")
     return NeverExisted(_words("X22", what, f"an access to `{name}`", next))
 
