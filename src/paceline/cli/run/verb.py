@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from paceline.cli.job.option_tables import CompletionAsked
@@ -66,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
         if job.is_first and "PYTHON_EXEC" not in os.environ:
             _say_not_tried()
         if args.job is None and args.local_hosts is None and job.max_hosts > 1 and not args.no_check:
-            _say_own_name(job, config.gpu_count)
+            # Beside the start: a resolver that does not answer takes its time.
+            Thread(target=_say_own_name, args=(job, config.gpu_count), daemon=True).start()
         # The submitting process has already checked a job file. Another Python may have another grammar.
         if args.job is None and job.is_first and not args.no_check and "PYTHON_EXEC" not in os.environ:
             by_hand = args.local_hosts is None and not args.standalone
