@@ -119,3 +119,10 @@ def test_the_function_of_a_file_counts_where_the_script_calls_it(found, job, tex
     (finding,) = found("K29", job(text, ranks_per_host=2, imported=imported))
     assert (finding.file, finding.line) == ("lib/tools.py", 3)
     assert not found("K29", job(text.replace("s()\n", "s\n").replace("sync()\n", "sync\n"), imported=imported))
+
+
+@pytest.mark.parametrize("starts", [False, True])
+def test_the_callers_of_a_function_are_looked_at_once_however_many_ways_lead_to_it(found, job, starts):
+    layers = "".join(f"def f{layer}():\n    f{layer - 1}()\n    f{layer - 1}()\n" for layer in range(1, 40))
+    text = DIST + "def f0():\n    dist.barrier()\n" + layers + ("f39()\n" if starts else "")
+    assert [finding.line for finding in found("K29", job(text, ranks_per_host=2))] == [3] * starts

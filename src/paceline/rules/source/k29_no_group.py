@@ -54,7 +54,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
         return
     scripts = scripts_of(before)
     for call in calls:
-        if not script.dotted(call.func).isdisjoint(_DDP) or _is_reached(scripts, script, call):
+        if not script.dotted(call.func).isdisjoint(_DDP) or _is_reached(scripts, script, call, set()):
             yield script.finding(
                 call,
                 "K29",
@@ -65,8 +65,11 @@ def find(before: BeforeRun) -> Iterator[Finding]:
             return
 
 
-def _is_reached(scripts: list[Script], script: Script, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
-    """Whether the node certainly runs: no condition, early return or `try` is in the way, in its function and in one that calls it."""
+def _is_reached(scripts: list[Script], script: Script, node: ast.AST, seen: set[ast.AST]) -> bool:
+    """Whether the node certainly runs: no condition, early return or `try` is in the way, in its function and in one that calls it.
+
+    `seen`: functions whose callers were looked at; each is looked at once.
+    """
     if script.is_conditional(node) or script.is_caught(node, *_CATCHES):
         return False
     function: ast.AST = node
@@ -82,9 +85,10 @@ def _is_reached(scripts: list[Script], script: Script, node: ast.AST, seen: froz
         or any(isinstance(one, ast.Return) and one.lineno < getattr(node, "lineno", 0) for one in ast.walk(function))
     ):
         return False
+    seen.add(function)
     elsewhere = f"{script.path.removesuffix('.py').rpartition('/')[2]}.{function.name}"
     return any(
-        _is_reached(scripts, other, call, seen | {function})
+        _is_reached(scripts, other, call, seen)
         for other in scripts
         for call in other.every(ast.Call)
         if (isinstance(call.func, ast.Name) and call.func.id == function.name and other is script)
