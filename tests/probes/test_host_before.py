@@ -3,8 +3,9 @@
 import socket
 
 import msgspec
+import pytest
 
-from paceline.probes.host_before import read_host
+from paceline.probes.host_before import own_address, read_host
 from paceline.rules.host_facts import HostFacts
 
 
@@ -25,3 +26,9 @@ def test_a_port_that_is_taken_names_who_has_it(tmp_path):
 def test_an_interpreter_that_is_not_there_leaves_its_versions_unknown(tmp_path):
     facts = read_host("here", tmp_path, [], python="/nowhere/python")
     assert (facts["python"], facts["torch"]) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["x" * 70 + ".lan", "a..b", "no-such-host.invalid"])
+def test_a_name_that_leads_nowhere_is_no_address(monkeypatch, name):
+    monkeypatch.setattr(socket, "gethostname", lambda: name)
+    assert own_address() is None

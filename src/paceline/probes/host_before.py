@@ -67,7 +67,7 @@ def own_address() -> str | None:
     """What this host's own name resolves to; None: to nothing."""
     try:
         return str(socket.getaddrinfo(socket.gethostname(), None)[0][4][0])
-    except OSError:
+    except (OSError, UnicodeError):  # the second: a name that no host may have
         return None
 
 
