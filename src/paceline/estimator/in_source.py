@@ -9,21 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UsageError
+from paceline.estimator import model_trainer_parts as parts
 from paceline.estimator.arguments import accepted, arguments_of
 from paceline.estimator.code import check_code
 from paceline.estimator.job import JobSpec, wishes_of
 from paceline.estimator.model_trainer import ModelTrainer
-from paceline.estimator.model_trainer_parts import (
-    MPI,
-    CheckpointConfig,
-    Compute,
-    InputData,
-    Networking,
-    OutputDataConfig,
-    SourceCode,
-    StoppingCondition,
-    Torchrun,
-)
 from paceline.estimator.preflight import before_of_job
 from paceline.findings import Finding, Judgement, Severity, Verdict
 from paceline.launch.engines.base import ENGINES
@@ -34,16 +24,9 @@ from paceline.rules.sources import read_source
 _TRAINER = "ModelTrainer"
 _CLASSES = ("Estimator", "PyTorch", "TensorFlow", _TRAINER)
 _PARTS = (
-    SourceCode,
-    Compute,
-    Torchrun,
-    MPI,
-    InputData,
-    StoppingCondition,
-    OutputDataConfig,
-    CheckpointConfig,
-    Networking,
-)
+    parts.SourceCode, parts.Compute, parts.Torchrun, parts.MPI, parts.InputData, parts.StoppingCondition, parts.OutputDataConfig,
+    parts.CheckpointConfig, parts.Networking,
+)  # fmt: skip
 _PART_OF_NAME = {part.__name__: part for part in _PARTS}
 _PACKAGES = ("sagemaker", "paceline")
 # What a cell has that is not Python: magics of IPython, commands for a shell, help; also behind `name =`.

@@ -108,6 +108,8 @@ def _require_instruments(off: str) -> None:
 
     Raises:  UsageError U03: there is no instrument of that name
     """
+    if not off:
+        return
     # Their files say them: what watches inside a rank is not imported here.
     known = {file.stem for file in Path(__file__).parents[1].glob("worker/instruments/[a-z]*.py")} | {"all", "resume"}
     for word in off.lower().replace(" ", "").split(","):
