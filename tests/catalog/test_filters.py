@@ -54,6 +54,22 @@ def test_no_condition_holds_for_all():
 
 
 @pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("gpus=>4", "--where 'gpus>=4'"),
+        ("gpu>4", "--where 'gpus>4'"),
+        ("vcpu=<96", "--where 'vcpus<=96'"),
+        ("memory=>1.5", "--where 'memory>=1.5'"),
+        ("efa>yes", "--where 'gpus>=8,efa=yes,gpu=a100,price<40'"),
+    ],
+)
+def test_a_comparison_that_is_nearly_right_is_put_right(text, meant):
+    with pytest.raises(UsageError) as refused:
+        conditions(text)
+    assert refused.value.next == meant
+
+
+@pytest.mark.parametrize(
     "text", ["foo=1", "gpus", "gpus>=many", "efa>yes", "efa=maybe", "name<p", "gpus=", "=3", "gpus>=8;x"]
 )
 def test_what_cannot_be_asked_is_refused(text):

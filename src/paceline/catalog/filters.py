@@ -8,6 +8,7 @@ from paceline.catalog.lookup import find_accelerator
 from paceline.catalog.types import MachineType, gpu_memory_gib
 from paceline.errors import UsageError
 
+_COMPARISON = re.compile(r"(\w+)(<=|>=|=<|=>|<|>)([\d.]+)")
 _CONDITION = re.compile(r"(?P<field>[a-z_]+)\s*(?P<operator>>=|<=|!=|==|=|>|<)\s*(?P<value>.*)", re.IGNORECASE)
 
 
@@ -136,11 +137,22 @@ def _contains(
     return holds
 
 
+def _meant(text: str) -> str:
+    """The condition that was meant, if an operator is written backwards or a count lacks its s: "gpu=>4" -> "gpus>=4"; "" otherwise."""
+    found = _COMPARISON.fullmatch("".join(text.split()))
+    if found is None:
+        return ""
+    field, operator, limit = found[1].lower(), found[2], found[3]
+    field = next((name for name in (field, f"{field}s") if name in NUMBERS), "")
+    operator = operator[::-1] if operator.startswith("=") else operator
+    return f"--where '{field}{operator}{limit}'" if field else ""
+
+
 def _refused(text: str, saw: str) -> UsageError:
     fields = ", ".join([*NUMBERS, *ANSWERS, *TEXTS])
     return UsageError(
         "U03",
         f"--where {text.strip()!r} cannot be asked: fields are {fields}",
         saw=saw,
-        next="--where 'gpus>=8,efa=yes,gpu=a100,price<40'",
+        next=_meant(text) or "--where 'gpus>=8,efa=yes,gpu=a100,price<40'",
     )

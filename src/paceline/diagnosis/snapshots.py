@@ -5,6 +5,8 @@ Stamps are Unix ns, times and rates as their names say.
 
 from dataclasses import dataclass, field
 
+from paceline.facts import RankError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
@@ -198,6 +200,8 @@ class RankSnapshot:
     """Variables that change how training runs; no secrets."""
     rendezvous_seen: str | None = None
     """Result of a connection from this host to the rank's own MASTER_ADDR:MASTER_PORT: see probes.rendezvous."""
+    raised: RankError | None = None
+    """The exception that ends its program, as the rank reported it while its process still exists."""
     not_judged: tuple[str, ...] = ()
     """What could not be read, as text."""
 

@@ -3,6 +3,7 @@
 import pytest
 
 from paceline.diagnosis.verdict import diagnose
+from paceline.facts import RankError
 from paceline.findings import Confidence
 from paceline.rules import discover
 
@@ -29,6 +30,15 @@ def test_it_says_since_when_where_and_who_waits_in_what(found, leaving):
     assert "ended 36 s ago" in finding.saw[0]
     assert f"{TRAIN}:12" in finding.saw[1]
     assert finding.saw[2].startswith("rank 0 waits in all_reduce (collective 37 of group 0) for rank 1")
+
+
+def test_an_exception_that_the_rank_reported_is_why_it_leaves(found, leaving):
+    raised = RankError(type="IndexError", message="list index out of range\n", time_ns=0, file=TRAIN, line=31)
+    (finding,) = found("N10", leaving(raised=raised))
+    assert f"it raised IndexError at {TRAIN}:31 (list index out of range) 36 s ago" in finding.saw[0]
+    assert finding.next[0] == "paceline logs r-000001 --rank 1 --stderr"
+    (finding,) = found("N10", leaving(raised=RankError(type="MyError", message="", time_ns=0)))
+    assert "it raised MyError 36 s ago" in finding.saw[0]
 
 
 @pytest.mark.parametrize(

@@ -828,6 +828,7 @@ snapshots[].stacks[]              = paceline.diagnosis.snapshots:ThreadStack
 snapshots[].stacks[].frames[]     = paceline.diagnosis.snapshots:Frame
 snapshots[].children[]            = paceline.diagnosis.snapshots:Child
 snapshots[].children[].stack[]    = paceline.diagnosis.snapshots:Frame
+snapshots[].raised                = paceline.facts:RankError
 snapshots[].sockets[]             = paceline.diagnosis.snapshots:Socket
 not_judged
 """,

@@ -109,6 +109,12 @@ def error_of(
     return recorded or last_exception(printed, time_ns) or _abort_line(printed, time_ns)
 
 
+def reported_error(error_dir: Path, pid: int) -> RankError | None:
+    """The exception that ends process `pid`, from its own error file, which it writes before it shuts down; None: there is none."""
+    own = _read(error_dir / f"{pid}.json")
+    return None if own is None else _as_error(own)
+
+
 def _pid_of(file: Path) -> int | None:
     return int(file.stem) if file.stem.isdigit() else None
 

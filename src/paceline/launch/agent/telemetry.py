@@ -14,6 +14,7 @@ from paceline.diagnosis.crash.rendezvous import address_in, brought
 from paceline.diagnosis.desync.calls import RankCalls
 from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.launch.agent.exit_deadline import FAILED_IDLE_SECONDS, ExitDeadline
+from paceline.launch.agent.exit_reason import reported_error
 from paceline.launch.agent.heartbeats import HeartbeatSampler
 from paceline.launch.agent.output import LogTails
 from paceline.launch.agent.ring_collector import Leaving, RingCollector
@@ -176,7 +177,11 @@ class HostMonitor:
             directory=self.directory.path,
             deep=request.deep,
         )
-        return SnapshotReply(number=request.number, looks=self._with_rendezvous(looks), hosts=[host])
+        looks = [self._with_error(look) for look in self._with_rendezvous(looks)]
+        return SnapshotReply(number=request.number, looks=looks, hosts=[host])
+
+    def _with_error(self, look: RankSnapshot) -> RankSnapshot:
+        return replace(look, raised=reported_error(self.scratch.errors_of(look.attempt), look.pid))
 
     def _with_rendezvous(self, looks: list[RankSnapshot]) -> list[RankSnapshot]:
         """The snapshots. For each rank that is still in its rendezvous, the result of a connection to its store is added."""

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.crash.exits import log_command
 from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks
 from paceline.diagnosis.hang.progress import cannot_move
 from paceline.diagnosis.hang.wait_graph import EXCHANGES, FLIGHT_RECORDER
 from paceline.diagnosis.stacks import is_waiting_in_collective, place_of
+from paceline.facts import RankError
 from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
 TITLE = "rank leaves while the others wait for it"
@@ -23,7 +25,7 @@ Not to be confused with: N01 and N04, where the program continues afterwards. If
   of the script continues, the rank is not leaving, because that thread may train. paceline says why the rank left
   once its process has ended: M05 (fewer batches), M11 (it left its loop), C06 (sys.exit), C01 (an exception).
 What to do: Find out why this rank ends its program before the others. If only its exit takes long, look at the exit
-  handler that the finding names.
+  handler that the finding names. If the rank reported an exception, the finding names it: read its log.
 How to inject it: `paceline run --nproc-per-node 2 examples/broken/n10_leaving.py`, then `paceline why`.
 Source: Python's documentation of atexit and of Py_FinalizeEx.
 """
@@ -34,7 +36,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     for late in late_ranks(case):
         seconds = _leaves_since(case, late)
         if seconds is not None and late.standstill.waiting and not cannot_move(late.look):
-            yield _finding(late, seconds)
+            yield _finding(case, late, seconds)
     need_looks(case)
 
 
@@ -46,8 +48,9 @@ def _leaves_since(case: Case, late: LaggingRank) -> float | None:
     return max(0.0, (late.look.at_ns - pulse.finalizing_ns) / 1e9)
 
 
-def _finding(late: LaggingRank, seconds: float) -> CauseFinding:
+def _finding(case: Case, late: LaggingRank, seconds: float) -> CauseFinding:
     rank, still = late.rank, late.standstill
+    raised = _raised(late.look.raised)
     return CauseFinding(
         code="N10",
         title=TITLE,
@@ -56,7 +59,7 @@ def _finding(late: LaggingRank, seconds: float) -> CauseFinding:
         confidence=Confidence.HIGH if still.basis in (EXCHANGES, FLIGHT_RECORDER) else Confidence.LIKELY,
         since_step=still.since_step,
         saw=(
-            f"rank {rank} leaves: its program and its threads ended {seconds:.0f} s ago, and its interpreter shuts down",
+            f"rank {rank} leaves: {raised or 'its program and its threads ended'} {seconds:.0f} s ago, and its interpreter shuts down",
             *((f"its main thread is {place_of(late.look)}",) if late.frames else ()),
             late.how_late,
             late.activity,
@@ -65,10 +68,23 @@ def _finding(late: LaggingRank, seconds: float) -> CauseFinding:
             "neither asleep nor at long work in the training (N01, N04): it will join no collective any more",
             *(("its exit still makes progress: " + ", ".join(late.progress),) if late.progress else ()),
         ),
-        next=(
-            f"find out why rank {rank} ends its program before the others: fewer batches, a break, sys.exit, an exception",
-            *late.while_it_lasts("once its process has ended, paceline why says which"),
-        ),
+        next=(log_command(case, rank),) if raised else _find_out(late),
+    )
+
+
+def _find_out(late: LaggingRank) -> tuple[str, ...]:
+    return (
+        f"find out why rank {late.rank} ends its program before the others: fewer batches, a break, sys.exit, an exception",
+        *late.while_it_lasts("once its process has ended, paceline why says which"),
+    )
+
+
+def _raised(error: RankError | None) -> str:
+    if error is None:
+        return ""
+    at = "" if error.file is None else f" at {error.file}:{error.line}"
+    return f"it raised {error.type}{at}" + (
+        f" ({error.message.splitlines()[0][:200]})" if error.message.strip() else ""
     )
 
 
