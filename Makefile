@@ -71,7 +71,7 @@ demo: $(STAMPS)/dev
 	@echo; echo "next:  . $(BIN)/activate    then    paceline top --once"
 
 test: $(STAMPS)/dev $(STAMPS)/frameworks
-	$(PYTEST) $(SEVERAL) -m "not slow and not ($(ELSEWHERE))" $(PYTEST_ARGS)
+	$(PYTEST) $(SEVERAL) -m "not slow and not ($(ELSEWHERE))" --durations=20 $(PYTEST_ARGS)
 
 test-slow: $(STAMPS)/dev $(STAMPS)/frameworks
 	$(PYTEST) $(SEVERAL) -m "slow and not ($(ELSEWHERE))" --durations=10 $(PYTEST_ARGS)
