@@ -1,6 +1,6 @@
 """Arrows run one way.
 
-api -> cli -> measure -> launch, views -> rules -> diagnosis -> planner, recording, contract, probes, emulate -> catalog -> findings ->
+api -> cli -> measure -> launch, views -> rules -> planner -> diagnosis -> recording, contract, probes, emulate -> catalog -> findings ->
 facts, errors
 """
 
@@ -8,9 +8,9 @@ import ast
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterable
 
 import pytest
+from source_files import imported_module
 
 FLOORS = (
     {
@@ -24,6 +24,7 @@ FLOORS = (
         "clone",
         "atomic_write",
         "mapped_memory",
+        "namespaces",
         "backend_names",
         "prctl",
         "priority",
@@ -33,10 +34,11 @@ FLOORS = (
         "loops_in_source",
         "listening",
     },
-    {"findings", "job_file"},
+    {"findings", "job_file", "mounts"},
     {"catalog"},
-    {"planner", "recording", "contract", "probes", "emulate", "storage"},
+    {"recording", "contract", "probes", "emulate", "storage"},
     {"diagnosis"},
+    {"planner"},
     {"rules"},
     {"launch", "views", "sagemaker_local"},
     {"measure", "serve"},
@@ -265,14 +267,6 @@ def test_the_whole_command_line_loads_without_torch(modules, user_environment, o
     outside = [module.name for module in modules if module.room not in IN_A_RANK and module.name not in left_out]
     program = f"import importlib, sys\nfor name in {outside!r}: importlib.import_module(name)\nsys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], env=user_environment, check=False).returncode == 0
-
-
-def imported_module(found, names: Iterable[str]) -> str | None:
-    """The module of ours that an import statement reaches, or None."""
-    if found.module.split(".")[0] != "paceline":
-        return None
-    inner = f"{found.module}.{found.name}"
-    return inner if inner in names else found.module
 
 
 def arrows_between(modules) -> dict[str, set[str]]:

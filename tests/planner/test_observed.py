@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from paceline.diagnosis.slow.steady_step import WARMUP_STEPS
 from paceline.facts import Evidence, RankRecord, Run, Step
-from paceline.planner.observed import WARMUP_STEPS, measurement_of, observed, step_count
+from paceline.planner.observed import measurement_of, observed, step_count
 
 MS = 1_000_000
 START = 1_795_000_000_000_000_000

@@ -10,8 +10,8 @@ from typing import Any
 
 from paceline import __version__
 from paceline.cli.option import Option, Verb
-from paceline.emulate.namespace import refusal
 from paceline.errors import UsageError
+from paceline.namespaces import refusal
 from paceline.probes import environment
 from paceline.probes.gpus import count_visible, read_gpus
 from paceline.probes.interfaces import read_interfaces

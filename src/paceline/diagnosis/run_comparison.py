@@ -13,8 +13,8 @@ from typing import Any
 
 from paceline.diagnosis.case import Estimate
 from paceline.diagnosis.slow.noise import blocks, estimate
+from paceline.diagnosis.slow.steady_step import WARMUP_STEPS
 from paceline.facts import Evidence, RankRecord, Step
-from paceline.planner.observed import WARMUP_STEPS
 
 PARTS = ("compute", "data", "exposed communication", "checkpoint")
 # A difference that is surely smaller than this is none.

@@ -16,10 +16,10 @@ from types import FrameType
 from paceline.emulate.hosts import Hosts
 from paceline.emulate.links import INTERFACE
 from paceline.emulate.measure import measure_network
-from paceline.emulate.namespace import refusal
 from paceline.emulate.network import Network, network_events
 from paceline.errors import UsageError
 from paceline.job_file import HostSetup, JobFile, job_descriptor
+from paceline.namespaces import refusal
 from paceline.probes.ports import free_port
 from paceline.terminal_text import write_line
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from paceline.emulate.namespace import NamespaceRefused, become_host, join_host
+from paceline.namespaces import NamespaceRefused, become_host, join_host
 
 READY = b"ready\n"
 _CLOSING = "closing"

@@ -7,7 +7,7 @@ import json
 import runpy
 import sys
 
-from paceline.emulate.namespace import enter_with_hosts
+from paceline.namespaces import enter_with_hosts
 
 if __name__ == "__main__":
     enter_with_hosts(json.loads(sys.argv.pop(1)))

@@ -14,9 +14,10 @@ from types import FrameType
 from typing import Any
 
 from paceline.diagnosis.crash.missing_package import install_torch, lacks_torch
+from paceline.diagnosis.slow.steady_step import LEAST_STEPS, WARMUP_STEPS
 from paceline.errors import PacelineError, UsageError
 from paceline.facts import Evidence, RankExit
-from paceline.planner.observed import LEAST_STEPS, WARMUP_STEPS, ObservedRun, observed, step_count
+from paceline.planner.observed import ObservedRun, observed, step_count
 from paceline.recording.control import ask
 from paceline.recording.evidence import evidence, read_run
 from paceline.recording.layout import RunDirectory

@@ -5,12 +5,10 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any
 
+from paceline.diagnosis.slow.steady_step import LEAST_STEPS, WARMUP_STEPS
 from paceline.facts import Evidence, RankRecord, Step
 from paceline.planner.workload import Measurement
 
-# The first step builds kernels, caches and allocators; DDP orders its buckets anew after it and reads its own timers in the third.
-WARMUP_STEPS = 5
-LEAST_STEPS = 3
 # Longer steps contain an evaluation or a checkpoint. They count in the mean of all steps, not in the ordinary step.
 _ORDINARY_TIMES = 2.0
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paceline.emulate.mounts import bind_over, rename_host
-from paceline.emulate.namespace import NamespaceRefused, enter_with_hosts
+from paceline.mounts import bind_over, rename_host
+from paceline.namespaces import NamespaceRefused, enter_with_hosts
 from paceline.prctl import Prctl, set_process
 
 OPT_ML = Path("/opt/ml")

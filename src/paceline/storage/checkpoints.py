@@ -15,9 +15,8 @@ from paceline.storage.download import DownloadTarget, Progress, install, note, r
 from paceline.storage.errors import told
 from paceline.storage.listing import Item, Listing, listing_or_nothing
 from paceline.storage.ownership import ClaimResult
-from paceline.storage.state_store import CHECKPOINTS_FOLDER
 from paceline.storage.upload import remove
-from paceline.storage.urls import as_prefix, below, file_system, renames
+from paceline.storage.urls import CHECKPOINTS_FOLDER, as_prefix, below, file_system, renames
 
 THREADS = 6
 Seen = tuple[int, int]

@@ -8,6 +8,8 @@ from typing import Any
 from paceline.clone import install_command
 from paceline.errors import UsageError
 
+CHECKPOINTS_FOLDER = ".paceline"
+"""What paceline keeps below the URL of a job's checkpoints. It is no checkpoint."""
 _EXTRA = "paceline[s3]"
 PACKAGES = {
     "s3": _EXTRA,

@@ -16,11 +16,11 @@ from paceline.cli.bench.question import machine_name, refuse_one_rank, with_rank
 from paceline.cli.progress import ProgressLine
 from paceline.cli.terminal import ascii_only, columns
 from paceline.cli.values import counted, duration
+from paceline.diagnosis.slow.steady_step import WARMUP_STEPS
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.facts import Evidence, Job
 from paceline.measure.short_run import RunRequest, run_to_end, try_size
 from paceline.planner import strategies
-from paceline.planner.observed import WARMUP_STEPS
 from paceline.planner.strategy_times import PLAIN, StrategyTime, Try, combined, strategy_time
 from paceline.recording.evidence import evidence
 from paceline.views.bench_picture import strategies_svg

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 from paceline.contract.tree import OPT_ML, Tree
-from paceline.emulate.mounts import bind_over, bind_refusal
-from paceline.emulate.namespace import NamespaceRefused
+from paceline.mounts import bind_over, bind_refusal
+from paceline.namespaces import NamespaceRefused
 
 
 def show_at_opt_ml(tree: Tree, at: Path = OPT_ML) -> str | None:

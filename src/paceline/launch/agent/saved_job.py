@@ -10,8 +10,8 @@ from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import attempt_of
 from paceline.recording.saved_state import PLACE_FILE, STATE_FOLDER, JobFacts
 from paceline.recording.writer import write_json
-from paceline.storage.state_store import CHECKPOINTS_FOLDER, below_checkpoints
-from paceline.storage.urls import shown
+from paceline.storage.state_store import below_checkpoints
+from paceline.storage.urls import CHECKPOINTS_FOLDER, shown
 
 
 def place_of(job: Job, directory: RunDirectory) -> str:

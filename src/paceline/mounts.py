@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from paceline.emulate.namespace import NamespaceRefused, enter_with_hosts
+from paceline.namespaces import NamespaceRefused, enter_with_hosts
 
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC = 0x1, 0x20, 0x1000, 0x4000
 _MNT_DETACH = 2
@@ -50,8 +50,8 @@ def bind_over(source: Path, target: Path, *, keep: bool = False) -> None:
 
 def bind_refusal(target: Path) -> str | None:
     """Why a program in namespaces of its own cannot bind a directory over `target`; None: it can. A program really tries it."""
-    package = str(Path(__file__).resolve().parents[2])
-    code = f"import sys; sys.path.insert(0, {package!r}); from paceline.emulate.mounts import try_bind; try_bind(sys.argv[1])"
+    package = str(Path(__file__).resolve().parents[1])
+    code = f"import sys; sys.path.insert(0, {package!r}); from paceline.mounts import try_bind; try_bind(sys.argv[1])"
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-S", "-c", code, str(target)],

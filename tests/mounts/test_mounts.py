@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from paceline.emulate.mounts import bind_refusal
+from paceline.mounts import bind_refusal
 
 INSIDE = """
 import json, os, sys
 from pathlib import Path
-from paceline.emulate.mounts import bind_over
-from paceline.emulate.namespace import NamespaceRefused, enter_with_hosts
+from paceline.mounts import bind_over
+from paceline.namespaces import NamespaceRefused, enter_with_hosts
 enter_with_hosts({})
 source, target = Path(sys.argv[1]), Path(sys.argv[2])
 said = {}

@@ -1,0 +1,85 @@
+"""The source of paceline as parsed modules."""
+
+import ast
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import statement's target, absolute, with the line it stands on. `from a import b` is `a` with name `b`."""
+
+    module: str
+    name: str | None
+    line: int
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file. `name` is dotted; `room` is the folder or file below paceline."""
+
+    name: str
+    path: Path
+    tree: ast.Module
+
+    @property
+    def room(self) -> str:
+        parts = self.name.split(".")
+        return parts[1] if len(parts) > 1 else parts[0]
+
+    @cached_property
+    def imports(self) -> tuple[Import, ...]:
+        return tuple(self._imports())
+
+    def _imports(self) -> Iterator[Import]:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    yield Import(alias.name, None, node.lineno)
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    yield Import(self._absolute(node), alias.name, node.lineno)
+
+    def _absolute(self, node: ast.ImportFrom) -> str:
+        if not node.level:
+            return node.module or ""
+        package = self.name.split(".")
+        here = package if self.path.name == "__init__.py" else package[:-1]
+        base = here[: len(here) - node.level + 1]
+        return ".".join([*base, *([node.module] if node.module else [])])
+
+    @cached_property
+    def started(self) -> tuple[Import, ...]:
+        """Modules that it names to start them as programs, `-m NAME`."""
+        return tuple(
+            Import(node.value, None, node.lineno)
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("paceline.")
+        )
+
+    def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+        """Every function and method, nested ones too."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield node
+
+
+def modules_of(source: Path) -> tuple[Module, ...]:
+    """Every module below `source`/paceline, sorted by path."""
+    return tuple(_module(path, source) for path in sorted((source / "paceline").rglob("*.py")))
+
+
+def imported_module(found: Import, names: Container[str]) -> str | None:
+    """The module of ours that an import statement reaches, or None."""
+    if found.module.split(".")[0] != "paceline":
+        return None
+    inner = f"{found.module}.{found.name}"
+    return inner if inner in names else found.module
+
+
+def _module(path: Path, source: Path) -> Module:
+    parts = path.relative_to(source).with_suffix("").parts
+    name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    return Module(name, path, ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))

@@ -1,0 +1,94 @@
+"""The kernel knows no part, and the parts meet over few edges: what is left to turn round is listed, and the lists may only get shorter."""
+
+from fnmatch import fnmatch
+
+from kernel_and_parts import KERNEL, PATTERNS, SOURCE, arrows, part_of
+
+# Part -> the parts that it may import. No two of them form a circle.
+EDGES = {
+    "sagemaker": {"engines", "plan", "comm"},
+    "lab": {"plan", "comm", "web"},
+    "engines": {"plan"},
+    "plan": {"web"},
+}
+# Module of the kernel -> what it still imports of a part.
+FROM_THE_KERNEL: dict[str, tuple[str, ...]] = {
+    "cli.check.verb": (
+        "cli.job.submission",
+        "cli.submit",
+        "estimator.in_source",
+        "launch.engines.base",
+        "launch.engines.host_check",
+        "launch.engines.submission",
+    ),
+    "cli.job.job": ("planner.strategies",),
+    "cli.logs": ("cli.job.engine_logs",),
+    "cli.parsing": ("launch.engines.jobs",),
+    "cli.prune": ("launch.engines.jobs",),
+    "cli.ps": ("launch.engines.jobs",),
+    "cli.run.verb": ("cli.run.network", "cli.run.on_hosts", "cli.web", "emulate.local_hosts"),
+    "cli.stop": ("launch.engines.jobs",),
+    "cli.why": ("recording.saved_state",),
+    "launch.agent.agent": (
+        "launch.agent.deaf_ranks",
+        "launch.agent.parameter_server",
+        "launch.agent.saved_job",
+        "launch.agent.saver_process",
+        "launch.agent.state_holder",
+        "launch.agent.state_saver",
+        "launch.tf_config",
+        "recording.saved_state",
+        "recording.state_buffer",
+    ),
+    "launch.agent.worker_spec": ("launch.tf_config",),
+    "launch.coordinator.coordinator": ("launch.coordinator.resume_monitor",),
+    "launch.job.state": ("recording.state_buffer",),
+    "launch.prepare": ("launch.tf_config", "planner.strategies"),
+    "launch.run": ("launch.resume_from", "launch.tf_config"),
+    "rules.checks.k04_memory": ("planner.answer",),
+    "rules.checks.k05_time_limit": ("planner.answer",),
+    "rules.job_facts": ("planner.answer",),
+    "views.live": ("views.network",),
+    "worker.bootstrap": ("comm.backends", "worker.frameworks", "worker.gradients", "worker.resume"),
+    "worker.program": ("worker.resume", "worker.resume.insert"),
+}
+# Module of a part -> what it still imports of a part that it may not know.
+BETWEEN_PARTS: dict[str, tuple[str, ...]] = {
+    "cli.plan.recorded": ("measure.rehearsal_file",),
+    "cli.web": ("launch.engines.jobs",),
+    "comm.auto.prediction": ("planner.collective",),
+    "launch.engines.ray.job": ("recording.saved_state",),
+    "launch.engines.sagemaker.request": ("recording.saved_state", "storage.state_store"),
+    "planner.strategy_times": ("planner.regression",),
+    "worker.resume.session": ("worker.gradients",),
+}
+
+
+def test_the_kernel_imports_no_part_but_for_what_is_listed(modules):
+    found: dict[str, set[str]] = {}
+    for side, module, _, target in arrows(modules):
+        if side == KERNEL:
+            found.setdefault(short(module), set()).add(short(target))
+    assert found == {module: set(targets) for module, targets in FROM_THE_KERNEL.items()}
+
+
+def test_parts_import_the_parts_they_may_and_else_only_what_is_listed(modules):
+    found: dict[str, set[str]] = {}
+    for side, module, other, target in arrows(modules):
+        if KERNEL not in (side, other) and other not in EDGES.get(side, ()):
+            found.setdefault(short(module), set()).add(short(target))
+    assert found == {module: set(targets) for module, targets in BETWEEN_PARTS.items()}
+
+
+def test_each_pattern_fits_a_file_that_no_earlier_one_takes():
+    paths = [path.relative_to(SOURCE / "paceline").as_posix() for path in (SOURCE / "paceline").rglob("*.py")]
+    taken: set[str] = set()
+    for pattern, part in PATTERNS:
+        fits = {path for path in paths if fnmatch(path, pattern)} - taken
+        assert fits, pattern
+        assert all(part_of(path) == part for path in fits)
+        taken |= fits
+
+
+def short(name: str) -> str:
+    return name.removeprefix("paceline.")
