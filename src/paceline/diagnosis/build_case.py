@@ -13,6 +13,7 @@ from paceline.diagnosis.case import (
     Divergence,
     Forecast,
     Heartbeat,
+    MixedGroup,
     Replica,
     Stall,
     StepTiming,
@@ -86,6 +87,7 @@ def build_case(
         standstill=standstill,
         confirmation=reader.confirmation(),
         divergences=reader.all("divergence", Divergence),
+        mixed_groups=reader.all("mixed_group", MixedGroup),
         replicas=reader.replicas(),
         samplers=reader.samplers(),
         looks={

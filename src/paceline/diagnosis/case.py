@@ -375,6 +375,20 @@ class Divergence:
     """The attempt, counted from 0."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixedGroup:
+    """A process group that has one name and not the same members on all its ranks: new_group was not called by all ranks alike."""
+
+    group: str
+    """Name of the group."""
+    members: dict[int, tuple[int, ...]]
+    """Rank -> the members of the group as this rank made it; one rank of each kind, then others."""
+    found_ns: int
+    """When it was seen."""
+    attempt: int = 0
+    """The attempt, counted from 0."""
+
+
 # ------------------------------------------------------------------------------------------------------------------- tempo
 
 
@@ -573,6 +587,8 @@ class Case:
     """The stall; None: none was seen."""
     divergences: tuple[Divergence, ...] = ()
     """Ranks that issued different collectives."""
+    mixed_groups: tuple[MixedGroup, ...] = ()
+    """Process groups with other members on some ranks."""
     replicas: Mapping[int, tuple[Replica, ...]] = field(default_factory=dict)
     """Rank -> its marks, in the order of steps."""
     samplers: tuple[DataSampler, ...] = ()

@@ -21,7 +21,7 @@ def grounds_of(case: Case, finding: CauseFinding) -> frozenset[Ground]:
         Ground.WORDS: any(exit.error is not None or exit.tail for exit in exits)
         or any(text and names(rank) for rank, text in case.tails.items()),
         Ground.SNAPSHOT: any(map(names, case.looks)) or any(not hosts or host in hosts for host in case.host_looks),
-        Ground.CALLS: bool(case.divergences)
+        Ground.CALLS: bool(case.divergences or case.mixed_groups)
         or (still is not None and still.basis in (CALLS, EXCHANGES, FLIGHT_RECORDER))
         or any(pulse.groups or pulse.last_call for pulse in case.pulses.values()),
         Ground.MARKS: bool(case.samplers) or any(map(names, case.replicas)),

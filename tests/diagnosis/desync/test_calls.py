@@ -148,3 +148,35 @@ def test_healthy_ranks_in_any_interleaving_never_diverge():
             comparison.add(issued(rank, text[done[rank] : upto], first=done[rank] + 1))
             done[rank] = upto
             assert comparison.divergences(5, final=True) == ()
+
+
+def made(*members_of_ranks, again=False):
+    """What the ranks' calls say of who is in their group: one tuple for each rank; `again`: every rank calls twice."""
+    comparison = CallComparison()
+    for turn in range(1 + again):
+        for rank, members in enumerate(members_of_ranks):
+            comparison.add(RankCalls(rank, "1", members, (call(turn + 1),)))
+    return comparison
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_group_that_has_other_members_on_some_ranks_is_said_once(again):
+    comparison = made((0, 3), (1, 2), (1, 2), (0, 3), again=again)
+    (mixed,) = comparison.mixed_groups(7)
+    assert (mixed.group, mixed.found_ns) == ("1", 7)
+    assert mixed.members == {0: (0, 3), 1: (1, 2), 2: (1, 2), 3: (0, 3)}
+    assert comparison.mixed_groups(8) == () and comparison.divergences(8, final=True) == ()
+
+
+@pytest.mark.parametrize(
+    "members",
+    [((0, 1), (0, 1)), ((0, 1), ()), ((), ()), ((0,), (1,)), ((0, 1), (0, 1), (0, 1))],
+    ids=["the same", "one is not known", "none is known", "each rank alone", "an outsider"],
+)
+def test_a_group_with_the_same_members_everywhere_is_not_mixed(members):
+    assert made(*members).mixed_groups(7) == ()
+
+
+def test_of_very_many_ranks_one_of_each_kind_is_shown():
+    (mixed,) = made(*[(0, 1)] * 500, (0, 2)).mixed_groups(7)
+    assert len(mixed.members) == 64 and mixed.members[500] == (0, 2)

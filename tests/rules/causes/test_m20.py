@@ -4,8 +4,10 @@ from contextlib import suppress
 
 import pytest
 
-from paceline.diagnosis.case import Call, GroupCounters, Site
+from paceline.diagnosis.case import Call, GroupCounters, MixedGroup, Site
+from paceline.diagnosis.verdict import diagnose
 from paceline.findings import Confidence, Unknown
+from paceline.rules import discover
 
 C10D = "/usr/lib/python3/site-packages/torch/distributed/distributed_c10d.py"
 LOCAL = "4a2ad14e7181d5235b64cf37fcd715cb5ce5c8e7"
@@ -183,3 +185,28 @@ def test_a_rank_that_was_not_looked_at_leaves_it_likely(found, stuck):
 def test_without_any_look_it_is_not_judged(found, stuck):
     with pytest.raises(Unknown):
         found("M20", stuck(9, 12, without_look=(0, 1)))
+
+
+@pytest.fixture
+def mixed(case, exit_of):
+    """A case in which a group has other members on some ranks, and rank 1 raised afterwards, where it did."""
+
+    def make(members, raises):
+        exits = [exit_of(1, error=("AssertionError", ""))] if raises else []
+        return case(
+            still=False, world_size=4, exits=exits, mixed_groups=(MixedGroup(group="1", members=members, found_ns=1),)
+        )
+
+    return make
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_a_group_with_other_members_on_some_ranks_is_the_cause_of_what_comes_after_it(found, mixed, raises):
+    case = mixed({0: (0, 3), 1: (1, 2), 2: (1, 2), 3: (0, 3)}, raises)
+    (finding,) = found("M20", case)
+    assert finding.confidence is Confidence.HIGH
+    assert finding.saw[0] == "ranks 0,3 made group 1 by a new_group of ranks 0,3"
+    assert finding.saw[1] == "ranks 1-2 made group 1 by a new_group of ranks 1-2"
+    assert bool(finding.ruled_out) is raises
+    said = diagnose(case, discover("causes")).findings
+    assert [finding.code for finding in said if finding.confidence is Confidence.HIGH] == ["M20"]

@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from paceline.diagnosis.case import Call, Divergence
+from paceline.diagnosis.case import Call, Divergence, MixedGroup
 
 # Calls shown on either side of the first that differs, and how far apart two calls may have changed places.
 WINDOW = 16
@@ -22,6 +22,8 @@ _KEPT_CROSSINGS = 64
 _HARMLESS = 1024
 # Ranks whose windows a divergence has. Of thousands of ranks with the same calls, a few are enough.
 _SHOWN_RANKS = 8
+# Ranks whose members a mixed group has.
+_SHOWN_MEMBERS = 64
 _GROUPS = 1024
 
 _WITHOUT_TENSOR = ("barrier", "monitored_barrier")
@@ -69,6 +71,9 @@ def differences(one: Call, other: Call) -> tuple[str, ...]:
 @dataclass(slots=True)
 class _Group:
     ranks: tuple[int, ...] = ()
+    # Rank -> the members of the group as it made it.
+    members: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    told_mixed: bool = False
     backend: str = ""
     windows: dict[int, deque[Call]] = field(default_factory=dict)
     # Index -> the rank that was seen there first, and its call.
@@ -100,6 +105,10 @@ class CallComparison:
         if group.reported:
             return
         group.ranks = group.ranks or of_rank.group_ranks
+        if of_rank.group_ranks and of_rank.rank not in group.members:
+            # Thousands of ranks share one tuple.
+            same = group.ranks == of_rank.group_ranks
+            group.members[of_rank.rank] = group.ranks if same else of_rank.group_ranks
         group.backend = group.backend or of_rank.backend
         window = group.windows.get(of_rank.rank)
         if window is None:
@@ -130,6 +139,19 @@ class CallComparison:
             if first and not final and not _is_complete(group, group.found_index):
                 continue
             found.append(self._report(name, recorder, group, group.found_index, group.found_ns))
+        return tuple(found)
+
+    def mixed_groups(self, now_ns: int) -> tuple[MixedGroup, ...]:
+        """Groups whose ranks do not agree on who is in them, each once."""
+        found = []
+        for (name, _), group in self._groups.items():
+            # A group of one rank exchanges nothing, whatever its name.
+            kinds = {members: rank for rank, members in reversed(group.members.items()) if len(members) > 1}
+            if len(kinds) > 1 and not group.told_mixed:
+                group.told_mixed = True
+                shown = [*sorted(kinds.values()), *sorted(set(group.members) - set(kinds.values()))][:_SHOWN_MEMBERS]
+                members = {rank: group.members[rank] for rank in sorted(shown)}
+                found.append(MixedGroup(group=name, members=members, found_ns=now_ns, attempt=self._attempt))
         return tuple(found)
 
     def _report(self, name: str, recorder: str, group: _Group, index: int, found_ns: int) -> Divergence:

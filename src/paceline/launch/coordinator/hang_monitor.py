@@ -451,6 +451,9 @@ class HangMonitor:
 
     def _record_divergences(self, *, final: bool = False) -> None:
         now_ns = time.time_ns()
+        for mixed in self._comparison.mixed_groups(now_ns):
+            self.record("mixed_group", attempt=self.attempt, mixed_group=to_plain(mixed))
+            self._unjudged = True
         called = self._comparison.divergences(now_ns, final=final)
         self._recorded_divergences += self._recorded.divergences(now_ns, final=final)
         if called:

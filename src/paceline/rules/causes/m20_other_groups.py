@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from paceline.diagnosis.case import Case, Heartbeat, Level, Stall
+from paceline.diagnosis.case import Case, Heartbeat, Level, MixedGroup, Stall
 from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.diagnosis.stacks import frames_of, site_of, users_frame
 from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
@@ -16,11 +16,14 @@ Ranks that make different process groups
 What it means: All ranks wait inside torch.distributed's new_group, and never meet. Some ranks made a group that the
   others did not make. torch names groups by counting them, so the next group has another name on these ranks. With
   NCCL a group of all ranks may be made without a wait: then only some wait in new_group, and the others for these.
+  Two groups that are made in the same call have one name. If they come to be, their ranks meet the wrong ones.
 Why it matters: new_group has the timeout of a rendezvous, half an hour. No rank is late, so nothing else names the call.
-Deciding evidence: Each rank's main thread is in new_group, and the ranks call it from different lines, or they have
-  made different groups with use_local_synchronization=True on torch 2.14 or newer. If neither is seen, but the ranks
-  exchanged before and none is behind, this cause is likely. It is likely too if the late ranks are in new_group, and
-  the ranks that wait for them are not, or if all ranks are in the first call of a group that has another name on some.
+  Groups with one name mix up what they exchange: sums are wrong, or ranks fail with an exception that does not say why.
+Deciding evidence: A group has one name, and other members on some ranks. Or each rank's main thread is in new_group, and
+  the ranks call it from different lines, or they have made different groups with use_local_synchronization=True on
+  torch 2.14 or newer. If none of these is seen, but the ranks exchanged before and none is behind, this cause is likely.
+  It is likely too if the late ranks are in new_group, and the ranks that wait for them are not, or if all ranks are in
+  the first call of a group that has another name on some.
 Not to be confused with: M06, where some ranks wait in a collective that the others skip; R02, where ranks do not reach
   the first rendezvous.
 What to do: Call new_group on every rank, in the same order, also on ranks that are not in the group. On torch 2.14 and
@@ -32,6 +35,7 @@ Source: torch.distributed.new_group, "requires that all processes enter this fun
   2.14.1 and 2.15.0, which counts `_world.group_count` up for hashed names too.
 """
 
+_EVERY_RANK = "let every rank make the same groups in the same order, ranks outside of a group too"
 _MAKES_GROUP = "_new_group_with_tag"
 _C10D = "torch/distributed/distributed_c10d.py"
 _COUNTS_LOCAL_GROUPS = (2, 14)
@@ -39,6 +43,9 @@ _HASH_DIGITS, _HEX = 40, frozenset("0123456789abcdef")
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
+    if case.mixed_groups:
+        yield _mixed(case, case.mixed_groups[0])
+        return
     still = case.standstill
     if still is None or not still.waiting:
         return
@@ -75,6 +82,27 @@ def find(case: Case) -> Iterator[CauseFinding]:
     )
 
 
+def _mixed(case: Case, mixed: MixedGroup) -> CauseFinding:
+    by_members = _ranks_by({rank: named_ranks(members) for rank, members in mixed.members.items()})
+    return CauseFinding(
+        code="M20",
+        title=TITLE,
+        level=Level.DIVERGENCE,
+        confidence=Confidence.HIGH,
+        saw=(
+            *(
+                f"{named_ranks(ranks)} made group {mixed.group} by a new_group of {members}"
+                for members, ranks in by_members.items()
+            ),
+            "these groups have one name, so what they exchange is mixed up",
+        ),
+        ruled_out=("the exceptions after it: a rank in such a group gets what is meant for another",)
+        if case.exits
+        else (),
+        next=(_EVERY_RANK,),
+    )
+
+
 def _finding(
     still: Stall,
     confidence: Confidence,
@@ -93,7 +121,7 @@ def _finding(
         since_step=still.since_step,
         saw=saw,
         ruled_out=(f"a late rank: {no_late_rank}",),
-        next=("let every rank make the same groups in the same order, ranks outside of a group too", *next),
+        next=(_EVERY_RANK, *next),
     )
 
 
@@ -176,4 +204,11 @@ def _ranks_by(texts: Mapping[int, str]) -> dict[str, tuple[int, ...]]:
     return found
 
 
-RULE = Cause(code="M20", title=TITLE, page=PAGE, find=find, sure_by=(Ground.SNAPSHOT, Ground.CALLS))
+RULE = Cause(
+    code="M20",
+    title=TITLE,
+    page=PAGE,
+    find=find,
+    beats=("M01", "M02", "M03", "M06", "C01", "C05"),
+    sure_by=(Ground.SNAPSHOT, Ground.CALLS),
+)
