@@ -252,6 +252,24 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """One host's part of an attempt: ranks first_rank .. first_rank + ranks - 1."""
+
+    host: str
+    """Name of the host."""
+    address: str
+    """The address at which the other hosts reach the host."""
+    node_rank: int
+    """The host's number in this attempt, counted from 0."""
+    first_rank: int
+    """The lowest global rank on this host."""
+    ranks: int
+    """Number of ranks on this host."""
+    ports: tuple[int, ...] = ()
+    """Free ports of the host for servers of its ranks; empty: the job needs none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankError:
     """The exception that ended a rank, as the rank's process reported it."""
 

@@ -16,6 +16,7 @@ from source_files import Module, imported_module, modules_of
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 KERNEL = "kernel"
 PATTERNS: tuple[tuple[str, str], ...] = (
+    ("parts/frameworks/*", "frameworks"),
     # Inside a rank.
     ("worker/resume/*", "resume"),
     ("worker/run_script.py", "resume"),
@@ -38,14 +39,11 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     ("launch/agent/state_*.py", "resume"),
     ("launch/agent/saver_process.py", "resume"),
     ("launch/agent/saved_job.py", "resume"),
-    ("launch/agent/parameter_server.py", "frameworks"),
-    ("launch/agent/deaf_ranks.py", "frameworks"),
     ("launch/coordinator/resume_monitor.py", "resume"),
     ("launch/resume_from.py", "resume"),
     ("launch/saved_steps.py", "resume"),
     ("launch/export_state.py", "resume"),
     ("launch/replicas.py", "resume"),
-    ("launch/tf_config.py", "frameworks"),
     ("launch/trace_script.py", "plan"),
     ("launch/engines/sagemaker/*", "sagemaker"),
     ("launch/engines/*", "engines"),

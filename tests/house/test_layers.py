@@ -35,7 +35,7 @@ FLOORS = (
         "listening",
     },
     {"findings", "job_file", "mounts"},
-    {"catalog"},
+    {"catalog", "part"},
     {"recording", "contract", "probes", "emulate", "storage"},
     {"diagnosis"},
     {"planner"},
@@ -45,6 +45,7 @@ FLOORS = (
     {"cli", "estimator"},
     {"api"},
     {"__main__"},
+    {"parts"},
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 

@@ -7,7 +7,7 @@ import pytest
 from paceline.errors import UsageError
 from paceline.storage.download import Progress
 from paceline.storage.files import has_files
-from paceline.storage.upload import Part, pack, pack_files, send
+from paceline.storage.upload import HostArchive, pack, pack_files, send
 
 pytest.importorskip("fsspec")
 
@@ -36,7 +36,7 @@ def test_equal_names_of_other_hosts_lie_below_their_host_and_equal_content_once(
     for host, text in (("algo-2", "two"), ("algo-3", "three")):
         archive = tmp_path / f"{host}.tar.gz"
         pack(directory(tmp_path / host, model=text, same="same", **{host: "own"}), archive)
-        parts.append(Part(host=host, archive=archive))
+        parts.append(HostArchive(host=host, archive=archive))
     packed = pack(directory(tmp_path / "first", model="one", same="same"), tmp_path / "all.tar.gz", parts)
     assert contents(tmp_path / "all.tar.gz") == {
         "model": "one", "same": "same", "algo-2": "own", "algo-2/model": "two", "algo-3": "own", "algo-3/model": "three",

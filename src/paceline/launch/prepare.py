@@ -13,8 +13,8 @@ from paceline.facts import Job
 from paceline.job_file import HostSetup, JobFile
 from paceline.launch.job.messages import MOST_RANKS_PER_HOST
 from paceline.launch.program import require_program
-from paceline.launch.tf_config import MULTI_WORKER_MIRRORED, PARAMETER_SERVER
 from paceline.launch.token import token_for
+from paceline.part import parts
 from paceline.planner import strategies
 from paceline.probes.gpus import count_visible
 from paceline.probes.ports import is_loopback
@@ -27,7 +27,6 @@ DEFAULT_AGENTS_PORT = 29500
 _DEFAULT_SHUTDOWN_SECONDS = "30"
 _CHOICES = {
     "on_hang": ("report", "stop", "restart", "resume"),
-    "tf_config": (None, MULTI_WORKER_MIRRORED, PARAMETER_SERVER),
     "numa_binding": (None, "node", "socket", "exclusive", "core-complex"),
 }
 _NOT_NEGATIVE = ("max_restarts", "stop_grace_seconds", "shutdown_timeout_seconds", "monitor_interval_seconds")
@@ -173,7 +172,7 @@ def check_values(file: JobFile) -> None:
         (file.run_id is not None and not is_run_id(file.run_id), "run_id", file.run_id),
         (job.on_hang == "resume" and not job.resume, "on_hang without resume:", job.on_hang),
         (not _is_private(file.run_dir_mode), "run_dir_mode", file.run_dir_mode),
-        (job.tf_config == PARAMETER_SERVER and file.ranks_per_host != "1", "ranks_per_host", file.ranks_per_host),
+        *((True, name, value) for part in parts() for name, value in part.wrong(file)),
     )
     for is_wrong, name, value in wrong:
         if is_wrong:

@@ -33,7 +33,7 @@ from paceline.launch.own_time import OwnTimeLoop
 from paceline.launch.ports import ReservedPorts, require_free, why_not_listening
 from paceline.launch.prepare import LaunchConfig
 from paceline.launch.resume_from import Beginning, LoadedState, beginning
-from paceline.launch.tf_config import wanted_ports
+from paceline.part import parts
 from paceline.probes.ports import is_local_address
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import create_run, make_run_directory, new_run_id, register, write_run
@@ -94,7 +94,7 @@ def run_job(job: Job, config: LaunchConfig, reporter: Reporter) -> JobResult:
     """
     mark = uuid.uuid4().hex
     begins = beginning(job, config.run_id, config.environ, config.runs_root)
-    ports = ReservedPorts(wanted_ports(job))
+    ports = ReservedPorts(next((wanted for part in parts() if (wanted := part.ports(job))), ()))
     with refused_by_disk("a temporary directory for this run", "export TMPDIR=/a/directory/with/room"):
         scratch = make_scratch(mark, config.environ)
     with guarded(mark, scratch.roots) as processes:

@@ -79,8 +79,9 @@ class RunDirectory:
         """stream: "out" or "err"."""
         return self.attempt(host, attempt) / f"rank_{rank}.{stream}"
 
-    def parameter_server_log(self, host: str, attempt: int) -> Path:
-        return self.attempt(host, attempt) / "parameter_server.log"
+    def companion_log(self, host: str, attempt: int, name: str) -> Path:
+        """name: of the companion, such as "parameter server"."""
+        return self.attempt(host, attempt) / f"{name.replace(' ', '_')}.log"
 
     def segment_file(self, host: str, attempt: int, rank: int) -> Path:
         return self.attempt(host, attempt) / f"rank_{rank}.seg"

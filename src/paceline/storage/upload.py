@@ -19,7 +19,7 @@ GZIP_LEVEL = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class HostArchive:
     """The files of one further host."""
 
     host: str
@@ -40,7 +40,7 @@ class Packed:
     """Name -> hosts whose content differs from the first host's. Their files are in the archive below <host>/."""
 
 
-def pack(directory: Path, archive: Path, parts: Sequence[Part] = ()) -> Packed:
+def pack(directory: Path, archive: Path, parts: Sequence[HostArchive] = ()) -> Packed:
     """Write the files below `directory`, then those of other hosts, into one archive.
 
     Holds:   every name of every host is in the archive with that host's content; if other content has the name, below <host>/
@@ -71,7 +71,7 @@ def _add_file(tar: tarfile.TarFile, name: str, path: Path) -> None:
     tar.add(path.resolve(), arcname=name, recursive=False, filter=_plain)
 
 
-def _add_part(tar: tarfile.TarFile, part: Part, digests: dict[str, str], clashes: dict[str, list[str]]) -> int:
+def _add_part(tar: tarfile.TarFile, part: HostArchive, digests: dict[str, str], clashes: dict[str, list[str]]) -> int:
     total = 0
     with tarfile.open(part.archive, "r:gz") as other, tempfile.TemporaryFile(dir=part.archive.parent) as spool:
         for member in other:

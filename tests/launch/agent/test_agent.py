@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.facts import Job, Program, ProgramKind
+from paceline.facts import Job, Placement, Program, ProgramKind
 from paceline.launch.agent.agent import HostAgent
 from paceline.launch.agent.job_processes import guarded
 from paceline.launch.agent.output import Pump
@@ -14,7 +14,6 @@ from paceline.launch.agent.saver_process import SaverAnswer
 from paceline.launch.agent.scratch import make_scratch
 from paceline.launch.agent.worker_spec import HostIdentity
 from paceline.launch.job.messages import ExitedMessage, IdleMessage, RefusedMessage, StartAttemptMessage, StopMessage
-from paceline.launch.job.state import Placement
 from paceline.recording.layout import RunDirectory
 
 pytestmark = pytest.mark.process

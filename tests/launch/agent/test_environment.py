@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from paceline.facts import Placement
 from paceline.launch.agent.environment import (
     SITE_DIRECTORY,
     AttemptEnvironment,
     rank_environment,
     substitute_local_rank,
 )
-from paceline.launch.job.state import Placement
 from paceline.trace import script as traced_script
 
 

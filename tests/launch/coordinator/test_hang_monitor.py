@@ -11,11 +11,11 @@ from paceline.diagnosis.case import Call, Confirmation, GroupCounters, Heartbeat
 from paceline.diagnosis.desync.call_records import RankCalls
 from paceline.diagnosis.flight_recorder import TraceEntry
 from paceline.diagnosis.snapshots import RankSnapshot
-from paceline.facts import RankExit, Run
+from paceline.facts import Placement, RankExit, Run
 from paceline.findings import Cause, CauseFinding
 from paceline.launch.coordinator.hang_monitor import HangMonitor
 from paceline.launch.job.messages import HeartbeatMessage, SnapshotReply, SnapshotRequest, TraceReply, TraceRequest
-from paceline.launch.job.state import Placement, StartAttempt
+from paceline.launch.job.state import StartAttempt
 
 SECOND = 1_000_000_000
 ENTRY = TraceEntry(group="0", index=1, operation="allreduce", created_ns=60 * SECOND)

@@ -5,12 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from paceline.facts import Job, Program, ProgramKind
+from paceline.facts import Job, Placement, Program, ProgramKind
 from paceline.launch.agent.peer import PeerAgent
 from paceline.launch.agent.ring_collector import RingCollector
 from paceline.launch.coordinator.coordinator import MOST_OF_RANKS, Notices
 from paceline.launch.job.messages import FinishMessage, StartAttemptMessage
-from paceline.launch.job.state import Placement
 from paceline.recording.layout import RunDirectory
 from paceline.recording.ring import Cell, RingWriter
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from paceline.diagnosis.case import Case
-from paceline.facts import RankExit, Run
+from paceline.facts import Placement, RankExit, Run
 from paceline.launch.coordinator.resume_monitor import ResumeMonitor
 from paceline.launch.job.messages import ResumedMessage
-from paceline.launch.job.state import Placement, Resume, StartAttempt
+from paceline.launch.job.state import Resume, StartAttempt
 
 SECOND = 10**9
 CAUSE = RankExit(host="b", rank=2, attempt=0, code=-9, time_ns=100 * SECOND)

@@ -9,7 +9,7 @@ import pytest
 
 from paceline.cli.programs.agents_page import agents_page
 from paceline.diagnosis.case import Heartbeat
-from paceline.facts import RankExit
+from paceline.facts import Placement, RankExit
 from paceline.launch.coordinator.limits import (
     BURST_BYTES,
     BURST_MESSAGES,
@@ -39,7 +39,7 @@ from paceline.launch.job.messages import (
     TraceReply,
 )
 from paceline.launch.job.protocol import RULES, Sender, SendingHost, objection, objection_to_first
-from paceline.launch.job.state import JobPhase, Placement
+from paceline.launch.job.state import JobPhase
 
 OWN = Placement(host="b", address="10.0.0.2", node_rank=1, first_rank=2, ranks=2)
 EXIT = RankExit(host="b", rank=3, attempt=1, code=1, time_ns=5)

@@ -2,9 +2,9 @@
 
 import pytest
 
+from paceline.facts import Placement
 from paceline.findings import Severity
 from paceline.launch.agent.environment import AttemptEnvironment, rank_environment
-from paceline.launch.job.state import Placement
 from paceline.rules.checks.k09_own_variables import OF_A_RANK
 
 

@@ -19,9 +19,9 @@ from paceline.contract.failure import write_failure, write_success
 from paceline.contract.prepare import base_directory
 from paceline.contract.tree import Tree
 from paceline.diagnosis.crash.root_cause import lost_a_loader_worker
-from paceline.errors import PacelineError, UsageError
+from paceline.errors import PacelineError
 from paceline.facts import Job, ProgramKind, RankExit
-from paceline.launch import tf_config
+from paceline.launch.agent.companion import RunningCompanion, start_companion
 from paceline.launch.agent.data import HostData, kept_root
 from paceline.launch.agent.deaf_ranks import DeafRanks, may_save
 from paceline.launch.agent.exit_reason import HIDDEN, Ending, ExitContext, why_ended
@@ -35,7 +35,6 @@ from paceline.launch.agent.fork_server import (
 from paceline.launch.agent.job_processes import JobProcesses
 from paceline.launch.agent.opt_ml import show_at_opt_ml
 from paceline.launch.agent.output import AttemptOutput, LogTails, Pump
-from paceline.launch.agent.parameter_server import ParameterServer, start_parameter_server
 from paceline.launch.agent.run_environment import environment_document, gpus_of_ranks
 from paceline.launch.agent.saved_job import facts_of, is_container, is_copied, place_of
 from paceline.launch.agent.saver_process import COPIED_PAUSE_SECONDS, PAUSE_SECONDS, SaverAnswer, SaverOrder
@@ -67,10 +66,10 @@ from paceline.launch.job.messages import (
 )
 from paceline.launch.job.outcome import MISMATCH_CODE
 from paceline.launch.ports import ReservedPorts
+from paceline.part import Host, HostPart, parts
 from paceline.prctl import is_subreaper
 from paceline.probes.cgroup import OomCounters, control_group, oom_counters
 from paceline.probes.nccl_ras import RasPort, configured_in_a_file
-from paceline.probes.ports import Bind, holder_of, try_bind
 from paceline.probes.sigkill_source import killed_for_memory
 from paceline.recording.layout import RunDirectory
 from paceline.recording.plain_files import make_folder, read_plain
@@ -158,9 +157,13 @@ class HostAgent:
     _told_refused: bool = False
     # Processes in which TensorFlow was told by SIGTERM that the job is stopped.
     _told_to_save: frozenset[int] = frozenset()
-    # How the parameter server of this host ended in the attempt, before it was ended; "": it did not.
-    _server_lost: str = ""
-    # The other hosts need no server of this host any more.
+    # What the parts do on this host.
+    _parts: tuple[HostPart, ...] = ()
+    # How a companion of this host ended in the attempt, before it was ended; "": none did.
+    _companion_lost: str = ""
+    # Until when a companion of this host serves the other hosts.
+    _serves_until: str = ""
+    # The other hosts need no companion of this host any more.
     _unneeded: asyncio.Event = field(default_factory=asyncio.Event)
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
     _going: asyncio.Event = field(default_factory=asyncio.Event)
@@ -172,6 +175,14 @@ class HostAgent:
     def __post_init__(self) -> None:
         self._idle.set()
         self._states, self._states_asked = self.loaded, self.loaded is not None
+        host = Host(
+            job=self.job,
+            name=self.identity.name,
+            environ=self.identity.environ,
+            addresses=self.identity.addresses,
+            python=self.identity.python,
+        )
+        self._parts = tuple(on_host for part in parts() if (on_host := part.on_host(host)) is not None)
         if self.gpu_count and not configured_in_a_file(self.identity.environ):
             with suppress(OSError):
                 self._ras = RasPort()
@@ -200,7 +211,7 @@ class HostAgent:
         self._keeps = True
         self._idle.clear()
         self._going.clear()
-        self._server_lost = ""
+        self._companion_lost = self._serves_until = ""
         self._unneeded.set()
         self.workers = None
         self._formed_at = time.monotonic()
@@ -235,7 +246,9 @@ class HostAgent:
             self._say_idle(self._attempt)
 
     async def _prepare_and_start(self, message: StartAttemptMessage) -> None:
-        self._check_tf_config(message)
+        for part in self._parts:
+            for text in part.begins(message.attempt, message.placements):
+                self.event("notice", text=text)
         self._oom_before = oom_counters(control_group("memory"))
         self.prepared = prepared = await self._prepare(message)
         if self._fork_server is not None:
@@ -257,6 +270,7 @@ class HostAgent:
             message,
             prepared,
             cpus_by_local_rank=self.cpus_by_local_rank,
+            parts=self._parts,
             state=state,
             ras_address=self._ras.address if self._ras is not None else None,
         )
@@ -279,34 +293,6 @@ class HostAgent:
             self.processes.also_removes(found.roots)
             if self.monitor is not None:
                 self.monitor.scratch = found
-
-    def _check_tf_config(self, message: StartAttemptMessage) -> None:
-        """Look at a TF_CONFIG that the user has set. If the job asks for one, the user's is taken, or refused.
-
-        Raises:  UsageError U57: it does not fit the job, and TensorFlow would wait or fail; U04: the port of its task is in use
-        """
-        text = self.identity.environ.get(tf_config.VARIABLE)
-        if text is None or message.attempt > 0:
-            return
-        wrong = tf_config.objection(text, message.placements, self.identity.name)
-        if wrong is not None and self.job.tf_config is not None:
-            raise wrong
-        if wrong is not None:
-            # Other frameworks do not read it, and a platform may have left it there.
-            self.event("notice", text=f"TF_CONFIG is set here and does not fit this job: {wrong.what} (U57)")
-        elif self.job.tf_config is not None:
-            self._check_own_port(tf_config.own_port(text))
-            self.event("notice", text="TF_CONFIG was set here and is taken as it is; --tf-config makes none")
-
-    def _check_own_port(self, port: int | None) -> None:
-        # TensorFlow listens on all addresses, and names neither the port nor its holder.
-        if port is not None and try_bind("0.0.0.0", port) is Bind.IN_USE:
-            raise UsageError(
-                "U04",
-                f"port {port} on {self.identity.name} is in use, and TF_CONFIG gives it to the task of this host",
-                saw=str(holder_of(port) or "who holds it was not judged: another network namespace"),
-                next="name another port in the TF_CONFIG of every host, or unset TF_CONFIG",
-            )
 
     def _state_of_rank(self, message: StartAttemptMessage) -> Callable[[int], int] | None:
         """Local rank -> descriptor of its state buffer; None: the ranks keep no state. The buffers are made for the first attempt."""
@@ -523,7 +509,7 @@ class HostAgent:
         self.ports.release()
         if message.agent_store and self._first_rank == 0:
             self._hold_store(message.store_port)
-        self._start_parameter_server(specs[0], message)
+        self._start_companions(specs[0], message)
         try:
             self.workers.start(specs)
         except OSError as error:
@@ -588,35 +574,33 @@ class HostAgent:
         with suppress(OSError):
             (self.scratch.sockets / NOT_HELD).touch()
 
-    def _start_parameter_server(self, spec: WorkerSpec, message: StartAttemptMessage) -> None:
-        """Start this host's parameter server, if the job has any. Where the user has set TF_CONFIG, ranks are servers."""
-        if self.job.tf_config != tf_config.PARAMETER_SERVER or tf_config.VARIABLE in self.identity.environ:
-            return
-        config = tf_config.server_config(message.placements, self.identity.name, self.identity.addresses)
-        if config is None:
-            return
-        log = self.directory.parameter_server_log(self.identity.name, message.attempt)
-        server = start_parameter_server(self.identity.python, spec.environment, spec.working_directory, config, log)
-        self.processes.began(server.process.pid)
-        # The chief's own server ends with it.
-        if spec.rank:
-            self._unneeded.clear()
-        self._spawn(self._watch_parameter_server(server, message.attempt))
+    def _start_companions(self, spec: WorkerSpec, message: StartAttemptMessage) -> None:
+        """Start the processes that the parts want beside the ranks."""
+        for asked in [part.companion(message.placements) for part in self._parts]:
+            if asked is None:
+                continue
+            log = self.directory.companion_log(self.identity.name, message.attempt, asked.name)
+            companion = start_companion(asked, spec.environment, spec.working_directory, log)
+            self.processes.began(companion.process.pid)
+            if asked.serves_until:
+                self._serves_until = f"its {asked.name} serves until {asked.serves_until}"
+                self._unneeded.clear()
+            self._spawn(self._watch_companion(companion, message.attempt))
 
-    async def _watch_parameter_server(self, server: ParameterServer, attempt: int) -> None:
-        """If the server ends before it is ended, this host has failed: TensorFlow would wait for it, at the start for ever."""
-        how = await server.ended()
+    async def _watch_companion(self, companion: RunningCompanion, attempt: int) -> None:
+        """If it ends before it is ended, this host has failed: what waits for it may wait for ever."""
+        how = await companion.ended()
         is_served = self.workers is not None and (self.workers.pids() or not self._unneeded.is_set())
         if not is_served or attempt != self._attempt or self._abandoned:
             return
         assert self.workers is not None
-        self._server_lost = f"the parameter server of {self.identity.name} {how}"
-        self.event("notice", text=f"{self._server_lost}; its output: {server.log}")
+        self._companion_lost = f"the {companion.asked.name} of {self.identity.name} {how}"
+        self.event("notice", text=f"{self._companion_lost}; its output: {companion.log}")
         self._unneeded.set()
         if self.workers.pids():
             self.workers.kill()
         else:
-            self._send_exit(self._first_rank, Ending(1, note=self._server_lost), attempt)
+            self._send_exit(self._first_rank, Ending(1, note=self._companion_lost), attempt)
 
     async def _record_environment(self, monitor: HostMonitor, *, with_code: bool) -> None:
         """Find out what the ranks run with, while they start, and write it. Only a comparison of two runs misses it.
@@ -849,11 +833,10 @@ class HostAgent:
             # Other programs wrote the files and the kernel log from which the reason is read. The exit counts without a reason.
             note = f"why was not judged: {type(failure).__name__}: {failure}"
             ending = Ending(end.code, note=note, signalled_by_us=end.signalled_by_us)
-        if self._server_lost and attempt == self._attempt:
-            ending = Ending(1, note=self._server_lost)
+        if self._companion_lost and attempt == self._attempt:
+            ending = Ending(1, note=self._companion_lost)
         elif ending.code == 0 and not self._unneeded.is_set():
-            serves = "its parameter server serves until rank 0, the chief, has ended"
-            self.event("notice", text=f"rank {end.spec.rank} on {self.identity.name} has ended; {serves}")
+            self.event("notice", text=f"rank {end.spec.rank} on {self.identity.name} has ended; {self._serves_until}")
         if ending.note == HIDDEN and ending.error is not None:
             self.event(
                 "notice", text=f"rank {end.spec.rank} on {self.identity.name} raised {ending.error.type}; {HIDDEN}"

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from paceline.facts import Placement
 from paceline.launch.agent.fork_server import STATE_VARIABLE
-from paceline.launch.job.state import Placement
 
 SITE_DIRECTORY = Path(__file__).resolve().parents[2] / "worker" / "site"
 

@@ -136,7 +136,7 @@ class TransferProgram:
         for host, url in order["parts"].items():
             local = archive.with_name(f"{host}.{archive.name}")
             fetch(url, local, order["doing"])
-            parts.append(upload.Part(host=host, archive=local))
+            parts.append(upload.HostArchive(host=host, archive=local))
         packed = self._pack(order, archive, parts)
         progress = self._progress(archive.name)
         upload.send(archive, order["url"], order["doing"], progress)

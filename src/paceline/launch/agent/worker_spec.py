@@ -9,15 +9,14 @@ from string import Template
 
 from paceline.contract import Prepared
 from paceline.contract.entry import command, first_line_of, is_shell_script, located
-from paceline.facts import Console, Job
-from paceline.launch import tf_config
+from paceline.facts import Console, Job, Placement
 from paceline.launch.agent.environment import AttemptEnvironment, rank_environment, substitute_local_rank
 from paceline.launch.agent.fork_server import forkable
 from paceline.launch.agent.output import Destination
 from paceline.launch.agent.scratch import Scratch
 from paceline.launch.agent.workers import WorkerSpec
 from paceline.launch.job.messages import StartAttemptMessage
-from paceline.launch.job.state import Placement
+from paceline.part import HostPart
 from paceline.recording.layout import RunDirectory
 
 STDOUT, STDERR = 1, 2
@@ -139,11 +138,13 @@ def worker_specs(
     prepared: Prepared,
     *,
     cpus_by_local_rank: Sequence[frozenset[int]] | None = None,
+    parts: Sequence[HostPart] = (),
     state: Callable[[int], int] | None = None,
     ras_address: str | None = None,
 ) -> list[WorkerSpec]:
     """One WorkerSpec per rank of this host, in order of local rank.
 
+    `parts`: what the parts do on this host; each may add variables.
     `state`: local rank -> descriptor of its state buffer; None: ranks keep no state.
     `ras_address`: where NCCL's RAS service listens; None: at its own port.
     """
@@ -157,7 +158,7 @@ def worker_specs(
         first_line=first_line_of(program.target) if is_shell_script(program) else "",
     )
     specs = [
-        _spec(job, identity, directory, shared, local_rank, argv, prepared, cpus_by_local_rank, message)
+        _spec(job, identity, directory, shared, local_rank, argv, prepared, cpus_by_local_rank, message, parts)
         for local_rank in range(placement.ranks)
     ]
     if state is None:
@@ -207,17 +208,6 @@ def _shared(
     )
 
 
-def _tensorflow_variables(job: Job, identity: HostIdentity, message: StartAttemptMessage, rank: int) -> dict[str, str]:
-    if job.tf_config is None:
-        world_size = sum(placement.ranks for placement in message.placements)
-        return tf_config.address_variables(message.placements, identity.addresses, rank, world_size)
-    # The user's own was checked before.
-    if tf_config.VARIABLE in identity.environ:
-        return {}
-    text = tf_config.tf_config(job.tf_config, message.placements, rank, identity.addresses)
-    return {tf_config.VARIABLE: text}
-
-
 def _spec(
     job: Job,
     identity: HostIdentity,
@@ -228,6 +218,7 @@ def _spec(
     prepared: Prepared,
     cpus_by_local_rank: Sequence[frozenset[int]] | None,
     message: StartAttemptMessage,
+    parts: Sequence[HostPart],
 ) -> WorkerSpec:
     rank = shared.placement.first_rank + local_rank
     out, err = destinations(
@@ -248,7 +239,7 @@ def _spec(
         argv=substitute_local_rank(argv, local_rank),
         environment={
             **rank_environment(shared, local_rank, identity.environ),
-            **_tensorflow_variables(job, identity, message, rank),
+            **{name: value for part in parts for name, value in part.variables(message.placements, rank).items()},
         },
         out=out,
         err=err,

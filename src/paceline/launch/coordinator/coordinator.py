@@ -13,7 +13,7 @@ from typing import Any
 
 from paceline import __version__
 from paceline.diagnosis.case import Case, Confirmation, StepTiming, to_plain
-from paceline.facts import Job, Run, SecondaryStatus, Status
+from paceline.facts import Job, Placement, Run, SecondaryStatus, Status
 from paceline.launch.agent.agent import HostAgent
 from paceline.launch.coordinator.artifacts import ArtifactCollector
 from paceline.launch.coordinator.hang_monitor import HangMonitor
@@ -233,7 +233,7 @@ class Coordinator:
     _notices: Notices = field(default_factory=Notices)
     _newcomers: ConnectionLimit = field(default_factory=ConnectionLimit)
     # The hosts of the newest attempt that have been connected since it started. A new host with a lost host's name is not one of them.
-    _placed: dict[str, job_state.Placement] = field(default_factory=dict)
+    _placed: dict[str, Placement] = field(default_factory=dict)
     _objected: set[tuple[str, str]] = field(default_factory=set)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 

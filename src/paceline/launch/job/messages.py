@@ -12,8 +12,7 @@ from paceline.diagnosis.case import Heartbeat
 from paceline.diagnosis.desync.calls import RankCalls
 from paceline.diagnosis.flight_recorder import TraceEntry
 from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
-from paceline.facts import RankExit, SecondaryStatus, Status
-from paceline.launch.job.state import Placement
+from paceline.facts import Placement, RankExit, SecondaryStatus, Status
 
 # The number goes up when agents of the previous version would not understand the messages.
 VERSION = 8

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from paceline.facts import RankExit
+from paceline.facts import Placement, RankExit
 from paceline.launch.job.messages import (
     Beat,
     ClaimMessage,
@@ -31,7 +31,7 @@ from paceline.launch.job.messages import (
     TraceReply,
 )
 from paceline.launch.job.outcome import MISMATCH_CODE
-from paceline.launch.job.state import JobPhase, Placement
+from paceline.launch.job.state import JobPhase
 from paceline.storage.urls import safe_key
 
 _DEEPEST = 12

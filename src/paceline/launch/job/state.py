@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from paceline.diagnosis.crash.root_cause import by_blame
-from paceline.facts import Job, RankExit
+from paceline.facts import Job, Placement, RankExit
 from paceline.launch.job.outcome import (
     Outcome,
     Stop,
@@ -65,24 +65,6 @@ class Member:
     """Number of ranks that the host starts."""
     node_rank: int | None = None
     """The node rank that the host asks for; None: the host is placed by arrival."""
-    ports: tuple[int, ...] = ()
-    """Free ports of the host for servers of its ranks; empty: the job needs none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
-    """One host's part of an attempt: ranks first_rank .. first_rank + ranks - 1."""
-
-    host: str
-    """Name of the host."""
-    address: str
-    """The address at which the other hosts reach the host."""
-    node_rank: int
-    """The host's number in this attempt, counted from 0."""
-    first_rank: int
-    """The lowest global rank on this host."""
-    ranks: int
-    """Number of ranks on this host."""
     ports: tuple[int, ...] = ()
     """Free ports of the host for servers of its ranks; empty: the job needs none."""
 

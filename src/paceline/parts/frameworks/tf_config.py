@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paceline.errors import UsageError
-from paceline.facts import Job, ProgramKind
-from paceline.launch.job.state import Placement
+from paceline.facts import Job, Placement, ProgramKind
 
 VARIABLE, ADDRESSES_VARIABLE = "TF_CONFIG", "PACELINE_RANK_ADDRESSES"
 MULTI_WORKER_MIRRORED, PARAMETER_SERVER = "multi_worker_mirrored", "parameter_server"

@@ -5,9 +5,15 @@ import json
 import pytest
 
 from paceline.errors import UsageError
-from paceline.facts import Job, Program, ProgramKind
-from paceline.launch.job.state import Placement
-from paceline.launch.tf_config import address_variables, objection, own_port, server_config, tf_config, wanted_ports
+from paceline.facts import Job, Placement, Program, ProgramKind
+from paceline.parts.frameworks.tf_config import (
+    address_variables,
+    objection,
+    own_port,
+    server_config,
+    tf_config,
+    wanted_ports,
+)
 
 MIRRORED, SERVERS = "multi_worker_mirrored", "parameter_server"
 

@@ -1,0 +1,97 @@
+"""What the kernel knows of its parts. A part is a folder below `paceline.parts`, whose `part.py` has a `PART`.
+
+The kernel names no part: it asks all that are there, in alphabetical order. A hook returns values; what acts on them is in the kernel.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from paceline.facts import Job, Placement
+from paceline.job_file import JobFile
+
+_FOLDER = Path(__file__).parent / "parts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """One host of a job, for its parts."""
+
+    job: Job
+    """The job."""
+    name: str
+    """Name of the host in the run."""
+    environ: Mapping[str, str]
+    """Environment variables of the agent, which ranks inherit."""
+    addresses: Mapping[str, str]
+    """Host name -> address, for names that the resolver does not know; empty: the resolver knows all names."""
+    python: str
+    """The Python interpreter of the ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Companion:
+    """A process beside the ranks of a host. If it ends before the ranks have ended, the host has failed."""
+
+    name: str
+    """What it is, such as "parameter server". Its output goes to a file of this name beside the logs of the attempt."""
+    argv: Sequence[str]
+    """Its command line."""
+    environment: Mapping[str, str]
+    """Its variables, beside those of the first rank of the host that do not name a rank."""
+    serves_until: str = ""
+    """If it is needed when the ranks of its host have ended: until when, as in "rank 0 has ended"; "": it ends with them."""
+
+
+class HostPart:
+    """What a part does on one host. Each hook may be left out."""
+
+    def begins(self, attempt: int, placements: Sequence[Placement]) -> Iterable[str]:
+        """An attempt is prepared. Returns lines for the user.
+
+        Raises:  UsageError: the attempt would fail
+        """
+        return ()
+
+    def variables(self, placements: Sequence[Placement], rank: int) -> Mapping[str, str]:
+        """Further environment variables of a rank.
+
+        Raises:  UsageError: the job does not fit these hosts
+        """
+        return {}
+
+    def companion(self, placements: Sequence[Placement]) -> Companion | None:
+        """A process that the ranks of this host need beside them, started before them; None: they need none.
+
+        Raises:  UsageError: the job does not fit these hosts
+        """
+        return None
+
+
+class Part:
+    """A part. Each hook may be left out."""
+
+    def wrong(self, file: JobFile) -> Iterable[tuple[str, object]]:
+        """Fields of a job file, each with its value, that no job can have."""
+        return ()
+
+    def ports(self, job: Job) -> tuple[int, ...]:
+        """Ports of each host that are kept free for servers of its ranks, in the order of `Placement.ports`; 0: any port.
+
+        Only one part of a job may ask for ports.
+        """
+        return ()
+
+    def on_host(self, host: Host) -> HostPart | None:
+        """What the part does on a host; None: nothing."""
+        return None
+
+
+@cache
+def parts() -> tuple[Part, ...]:
+    """All parts that are there, in alphabetical order of their folders."""
+    names = sorted(found.name for found in pkgutil.iter_modules([str(_FOLDER)]) if found.ispkg)
+    return tuple(importlib.import_module(f"paceline.parts.{name}.part").PART for name in names)
