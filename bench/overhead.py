@@ -63,6 +63,8 @@ def main() -> int:
 
 def in_a_rank(options: argparse.Namespace) -> dict[str, Any]:
     """Start this file again as a worker, in the environment that the agent gives one."""
+    from paceline.part import rank_modules
+
     with tempfile.TemporaryDirectory(prefix="pl-") as directory:
         environment = os.environ | {
             "PYTHONPATH": str(SITE),
@@ -70,6 +72,7 @@ def in_a_rank(options: argparse.Namespace) -> dict[str, Any]:
             "PACELINE_RING_DIR": directory,
             "PACELINE_SOCKET_DIR": directory,
             "PACELINE_ERROR_DIR": directory,
+            "PACELINE_PARTS": rank_modules(),
             "TORCH_FR_BUFFER_SIZE": "2000",
             "OMP_NUM_THREADS": "1",
             "RANK": "0",

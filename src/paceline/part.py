@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from paceline.errors import UsageError
 from paceline.facts import Job, Placement
 from paceline.job_file import JobFile
 
@@ -75,7 +76,10 @@ class Part:
     """A part. Each hook may be left out."""
 
     def wrong(self, file: JobFile) -> Iterable[tuple[str, object]]:
-        """Fields of a job file, each with its value, that no job can have."""
+        """Fields of a job file, each with its value, that no job can have.
+
+        Raises:  UsageError: a value of the part, with more to say about it than that
+        """
         return ()
 
     def ports(self, job: Job) -> tuple[int, ...]:
@@ -85,9 +89,39 @@ class Part:
         """
         return ()
 
+    def in_rank(self) -> str | None:
+        """The module of the part inside a rank, below our package, as "parts.comm.in_rank"; None: it has none.
+
+        `before_instruments()` and `after_instruments()` of it, where they are there, return patches: module -> what runs right after it was
+        executed. It may import the standard library, torch, and by relative imports `worker` and the part's own modules.
+        """
+        return None
+
     def on_host(self, host: Host) -> HostPart | None:
         """What the part does on a host; None: nothing."""
         return None
+
+
+def rank_modules() -> str:
+    """The parts' modules inside a rank, as PACELINE_PARTS has them: in a rank nothing is discovered."""
+    return ",".join(name for part in parts() if (name := part.in_rank()) is not None)
+
+
+def refuse_wrong(file: JobFile) -> None:
+    """Ask all parts whether a job file has values that no job can have.
+
+    Raises:  UsageError U27, or what a part raises
+    """
+    for part in parts():
+        for name, value in part.wrong(file):
+            raise no_job_has(name, value)
+
+
+def no_job_has(name: str, value: object) -> UsageError:
+    """The refusal of a field of a job file."""
+    return UsageError(
+        "U27", f"no job has {name} {value!r}", saw="job.json", next="paceline explain U27; correct the field"
+    )
 
 
 @cache

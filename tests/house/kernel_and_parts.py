@@ -16,7 +16,9 @@ from source_files import Module, imported_module, modules_of
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 KERNEL = "kernel"
 PATTERNS: tuple[tuple[str, str], ...] = (
+    ("parts/comm/*", "comm"),
     ("parts/frameworks/*", "frameworks"),
+    ("parts/sagemaker/*", "sagemaker"),
     # Inside a rank.
     ("worker/resume/*", "resume"),
     ("worker/run_script.py", "resume"),
@@ -24,7 +26,6 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     ("worker/gradients.py", "comm"),
     ("worker/instruments/exchanges.py", "comm"),
     ("worker/smdistributed/*", "sagemaker"),
-    ("worker/frameworks.py", "sagemaker"),
     ("worker/jax_cluster.py", "frameworks"),
     ("worker/instruments/tensorflow.py", "frameworks"),
     ("worker/instruments/keras*", "frameworks"),

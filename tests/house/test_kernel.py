@@ -21,7 +21,6 @@ FROM_THE_KERNEL: dict[str, tuple[str, ...]] = {
         "launch.engines.host_check",
         "launch.engines.submission",
     ),
-    "cli.job.job": ("planner.strategies",),
     "cli.logs": ("cli.job.engine_logs",),
     "cli.parsing": ("launch.engines.jobs",),
     "cli.prune": ("launch.engines.jobs",),
@@ -39,13 +38,12 @@ FROM_THE_KERNEL: dict[str, tuple[str, ...]] = {
     ),
     "launch.coordinator.coordinator": ("launch.coordinator.resume_monitor",),
     "launch.job.state": ("recording.state_buffer",),
-    "launch.prepare": ("planner.strategies",),
     "launch.run": ("launch.resume_from",),
     "rules.checks.k04_memory": ("planner.answer",),
     "rules.checks.k05_time_limit": ("planner.answer",),
     "rules.job_facts": ("planner.answer",),
     "views.live": ("views.network",),
-    "worker.bootstrap": ("comm.backends", "worker.frameworks", "worker.gradients", "worker.resume"),
+    "worker.bootstrap": ("worker.resume",),
     "worker.program": ("worker.resume", "worker.resume.insert"),
 }
 # Module of a part -> what it still imports of a part that it may not know.

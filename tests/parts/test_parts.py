@@ -86,11 +86,17 @@ def test_without_any_part_a_job_is_run_watched_and_explained(paceline_with, exam
     ("code", "exit_code", "said"),
     [
         ("import os, time; print('answer', os.environ['ANSWER'], flush=True); time.sleep(60)", 0, ""),
-        ("import time; time.sleep(0.5); raise SystemExit('it broke')", 1, "the echo server of localhost ended with 1: it broke"),
+        (
+            "import time; time.sleep(0.5); raise SystemExit('it broke')",
+            1,
+            "the echo server of localhost ended with 1: it broke",
+        ),
     ],
     ids=["serves", "fails"],
 )
-def test_a_part_has_variables_lines_and_a_companion_whose_end_is_the_hosts(paceline_with, tmp_path, code, exit_code, said):
+def test_a_part_has_variables_lines_and_a_companion_whose_end_is_the_hosts(
+    paceline_with, tmp_path, code, exit_code, said
+):
     (tmp_path / "train.py").write_text(
         "import os, time\nprint(os.environ['GREETING'], 'ANSWER' in os.environ, flush=True)\n"
         + ("time.sleep(60)\n" if exit_code else "time.sleep(1)\n")

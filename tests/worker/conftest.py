@@ -16,6 +16,7 @@ import pytest
 from patience import patient
 from ports import free_port
 
+from paceline.part import rank_modules
 from paceline.recording.ring import Record, RingHeader, RingReader, parse_records
 from paceline.recording.state_buffer import StateHeader, new_buffer
 
@@ -161,6 +162,7 @@ def _workplace(user_environment: dict[str, str], repository: Path) -> Iterator[W
             "PACELINE_RING_DIR": str(directory / "rings"),
             "PACELINE_SOCKET_DIR": str(directory / "sockets"),
             "PACELINE_ERROR_DIR": str(directory / "errors"),
+            "PACELINE_PARTS": rank_modules(),
         }
         workplace = Workplace(directory, environment)
         yield workplace

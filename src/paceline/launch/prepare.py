@@ -14,8 +14,7 @@ from paceline.job_file import HostSetup, JobFile
 from paceline.launch.job.messages import MOST_RANKS_PER_HOST
 from paceline.launch.program import require_program
 from paceline.launch.token import token_for
-from paceline.part import parts
-from paceline.planner import strategies
+from paceline.part import no_job_has, refuse_wrong
 from paceline.probes.gpus import count_visible
 from paceline.probes.ports import is_loopback
 from paceline.recording.layout import RunDirectory
@@ -156,7 +155,7 @@ def on_this_host(file: JobFile, environ: Mapping[str, str], gpu_count: int | Non
 def check_values(file: JobFile) -> None:
     """Refuse invalid values. A command line has refused them before, but a file that was written by hand was not checked yet.
 
-    Raises:  UsageError U27; X10, X11: the strategy
+    Raises:  UsageError U27; what a part raises
     """
     job = file.job
     wrong: tuple[tuple[bool, str, object], ...] = (
@@ -172,15 +171,11 @@ def check_values(file: JobFile) -> None:
         (file.run_id is not None and not is_run_id(file.run_id), "run_id", file.run_id),
         (job.on_hang == "resume" and not job.resume, "on_hang without resume:", job.on_hang),
         (not _is_private(file.run_dir_mode), "run_dir_mode", file.run_dir_mode),
-        *((True, name, value) for part in parts() for name, value in part.wrong(file)),
     )
     for is_wrong, name, value in wrong:
         if is_wrong:
-            raise UsageError(
-                "U27", f"no job has {name} {value!r}", saw="job.json", next="paceline explain U27; correct the field"
-            )
-    if job.gradients is not None:
-        strategies.check(job.gradients)
+            raise no_job_has(name, value)
+    refuse_wrong(file)
 
 
 def _is_private(mode: int | None) -> bool:

@@ -3,6 +3,7 @@
 `import torch`, `tensorflow` or `keras`, whichever comes first, calls `prepare` at its start; so does a `paceline.step()` before them.
 """
 
+import importlib
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -14,8 +15,6 @@ from ..recording import ring
 from . import (
     agent_store,
     call_log,
-    frameworks,
-    gradients,
     host_aliases,
     instrument,
     instruments,
@@ -25,7 +24,6 @@ from . import (
     registry,
     sampling,
 )
-from .host_identity import host_key
 from .instrument import Patch, RankInstrument
 from .no_compile import leave_module_alone
 from .rank_recorder import RankRecorder, this_rank
@@ -38,10 +36,14 @@ def prepare(finder: Any) -> None:
     os.register_at_fork(after_in_child=this_rank.forget)
     watching = _watching(os.environ.get("PACELINE_OFF", ""), this_rank)
     patches: dict[str, list[Patch]] = {}
+    parts = _parts(os.environ.get("PACELINE_PARTS", ""))
     _enter(patches, "", _first(watching))
+    for part in parts:
+        _enter(patches, "", _asked(part, "before_instruments"))
     for one in watching:
         _enter(patches, one.name, _patches_of(one))
-    _enter(patches, "", _last())
+    for part in parts:
+        _enter(patches, "", _asked(part, "after_instruments"))
     finder.after.update({module: partial(_run, wanted) for module, wanted in patches.items()})
     _already_there(finder)
     # torch may be in sys.modules already, and is not yet executed.
@@ -123,18 +125,28 @@ def _first(watching: Iterable[RankInstrument]) -> dict[str, Patch]:
     return {
         "torch.distributed.distributed_c10d": partial(_distributed, watching),
         "torch.distributed.rendezvous": agent_store.let_ranks_serve_their_own,
-        "torch.nn.parallel.distributed": frameworks.let_smddp_models_stay_on_cpus,
-        "accelerate.state": frameworks.let_smddp_train_without_gpus,
     }
 
 
-def _last() -> dict[str, Patch]:
-    """Patches that belong to no instrument and run after those of the instruments."""
-    patches: dict[str, Patch] = {"torch.distributed": _backends}
-    if gradients.wanted():
-        patches["torch.optim.optimizer"] = gradients.watch_first_step
-        patches["torch.nn.parallel.distributed"] = gradients.exchange_by_strategy
-    return patches
+def _parts(names: str) -> list[ModuleType]:
+    """The parts' modules inside a rank. `names`: below our package, separated by commas; the agent has chosen them."""
+    found = []
+    for name in filter(None, names.split(",")):
+        try:
+            found.append(importlib.import_module(f"...{name}", __name__))
+        except Exception as error:
+            this_rank.note_failure(error)
+    return found
+
+
+def _asked(part: ModuleType, hook: str) -> Mapping[str, Patch]:
+    """Patches of a part; none where its hook raises, or it has no such hook."""
+    try:
+        patches: Mapping[str, Patch] = getattr(part, hook, dict)()
+        return patches
+    except Exception as error:
+        this_rank.note_failure(error)
+        return {}
 
 
 def _distributed(watching: Iterable[RankInstrument], module: ModuleType) -> None:
@@ -145,14 +157,6 @@ def _distributed(watching: Iterable[RankInstrument], module: ModuleType) -> None
     from torch._C import _distributed_c10d as native
 
     host_aliases.patch_store(native)
-
-
-def _backends(module: ModuleType) -> None:
-    """Make init_process_group accept the names of comm's backends. The backends' modules are loaded when one is asked for, not before."""
-    if module.is_available():
-        from ..comm import backends
-
-        backends.register(host_key)
 
 
 def _resume(torch: ModuleType) -> None:

@@ -17,7 +17,7 @@ from paceline.errors import UsageError
 from paceline.facts import Console, Contract, Job, Program, ProgramKind
 from paceline.job_file import JobFile, read_job_file
 from paceline.launch.prepare import checked_rank_count
-from paceline.planner import strategies
+from paceline.part import refuse_wrong
 from paceline.probes.environment import without_secrets
 from paceline.probes.ports import is_local_address
 from paceline.recording.plain_files import open_plain
@@ -90,7 +90,7 @@ def job_file_of(
         contract=_contract(args),
         console=_console(args),
     )
-    return JobFile(
+    file = JobFile(
         job=_met(job, args, is_local),
         ranks_per_host=checked_rank_count(args.nproc_per_node),
         shutdown_timeout_seconds=args.shutdown_timeout,
@@ -106,6 +106,8 @@ def job_file_of(
         plan=_plan(args.plan),
         command=command,
     )
+    refuse_wrong(file)
+    return file
 
 
 def _with_this_host(file: JobFile, args: argparse.Namespace, is_local: Callable[[str], bool]) -> JobFile:
@@ -446,9 +448,8 @@ def _on_hang(args: argparse.Namespace) -> str:
 def _gradients(args: argparse.Namespace) -> str | None:
     name: str | None = args.gradients
     if name is not None:
-        name = name.strip().lower() if name.strip().lower() == strategies.AUTO else name.strip()
-        strategies.check(name)
-    if args.allow_lossy and name != strategies.AUTO:
+        name = name.strip().lower() if name.strip().lower() == "auto" else name.strip()
+    if args.allow_lossy and name != "auto":
         raise UsageError(
             "X12",
             "--allow-lossy is for --gradients auto alone: nothing else chooses a strategy",

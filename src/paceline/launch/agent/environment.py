@@ -8,6 +8,7 @@ from pathlib import Path
 
 from paceline.facts import Placement
 from paceline.launch.agent.fork_server import STATE_VARIABLE
+from paceline.part import rank_modules
 
 SITE_DIRECTORY = Path(__file__).resolve().parents[2] / "worker" / "site"
 
@@ -108,6 +109,7 @@ def rank_environment(shared: AttemptEnvironment, local_rank: int, inherited: Map
             "PACELINE_RING_DIR": str(shared.ring_dir),
             "PACELINE_SOCKET_DIR": str(shared.socket_dir),
             "PACELINE_ERROR_DIR": str(shared.error_dir),
+            "PACELINE_PARTS": rank_modules(),
             "PYTHONPATH": _python_path(shared.code_dir, inherited),
         }
     )

@@ -6,11 +6,20 @@ number of GPUs.
 """
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
-from .no_compile import passed_over_by_warnings
+from ...worker.instrument import Patch
+from ...worker.no_compile import passed_over_by_warnings
 
 _SMDDP = "smddp"
+
+
+def before_instruments() -> Mapping[str, Patch]:
+    return {
+        "torch.nn.parallel.distributed": let_smddp_models_stay_on_cpus,
+        "accelerate.state": let_smddp_train_without_gpus,
+    }
 
 
 def let_smddp_models_stay_on_cpus(parallel: Any) -> None:

@@ -1,0 +1,21 @@
+"""The strategy of `--gradients` is checked, and a rank gets the backends and the strategy."""
+
+from collections.abc import Iterable
+
+from paceline.job_file import JobFile
+from paceline.part import Part
+from paceline.planner import strategies
+
+
+class Comm(Part):
+    def wrong(self, file: JobFile) -> Iterable[tuple[str, object]]:
+        """Raises:  UsageError X10, X11: the strategy."""
+        if file.job.gradients is not None:
+            strategies.check(file.job.gradients)
+        return ()
+
+    def in_rank(self) -> str:
+        return "parts.comm.in_rank"
+
+
+PART = Comm()
