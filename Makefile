@@ -52,7 +52,7 @@ help:
 	@echo "make tensorflow-all  TensorFlow on every engine, 20 jobs of 20, AWS's script with CHECKOUTS=DIR; an hour, can be stopped and continued; writes docs/tensorflow_all.md"
 	@echo "make wide        variants of what the suites above show, which they leave out; an hour; before a release"
 	@echo "make nightly     what others' releases may change: how long pip looks for each extra, by two pips"
-	@echo "make fuzz        bytes that nobody meant, at every door through which a stranger's come in; ten minutes (FUZZ_ARGS=--seconds=60)"
+	@echo "make fuzz        every parser of untrusted input, with random bytes; ten minutes (FUZZ_ARGS=--seconds=60)"
 	@echo "make gpu         what only a GPU can show, in pieces of at most eight minutes, without network; can be stopped and continued; then GPU_ARGS=--page"
 	@echo "make wild        public training scripts under torchrun and paceline, then broken: CHECKOUTS=DIR; hours; writes docs/wild.md"
 	@echo "make accuracy    how far the planner is off, over the published rows in bench/data; writes docs/accuracy.md"

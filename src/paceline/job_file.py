@@ -111,7 +111,7 @@ def read_job_file(path: str) -> JobFile:
     except OSError as error:
         raise _unusable(path, str(error.strerror), f"ls -l {path}") from error
     except (ValueError, RecursionError) as error:
-        raise _unusable(path, f"it is no JSON: {error}") from error
+        raise _unusable(path, f"it is not valid JSON: {error}") from error
     return job_file_of(document, path)
 
 
@@ -159,4 +159,4 @@ def _unknown(told: Mapping[str, Any], made: object) -> str | None:
 
 
 def _unusable(source: str, saw: str, next: str = "paceline explain U27") -> UsageError:
-    return UsageError("U27", f"{source} is no job that can be run", saw=saw, next=next)
+    return UsageError("U27", f"{source} is not a job file that paceline can run", saw=saw, next=next)

@@ -336,7 +336,7 @@ class Confirmation:
                 claim = f"{who} {'has' if one else 'have'} stood still while {waits}"
             case Proof.CROSSWISE:
                 claim = (
-                    f"{who} waits in another call than the ranks that wait for it"
+                    f"{who} waits in a different call than the ranks that wait for it"
                     if one
                     else f"{who} wait for each other, each in something else"
                 )

@@ -115,8 +115,8 @@ def test_the_tree_of_a_container_is_the_hosts_to_name():
         ("--job job.json --hp a=1", "U05", "--hp says it otherwise"),
         ("--job job.json train.py", "U05", "a script names another one"),
         ("--job job.json --node-rnak 1", "U01", "unknown option --node-rnak"),
-        ("--job missing.json", "U27", "missing.json is no job"),
-        ("--job train.py", "U27", "train.py is no job"),
+        ("--job missing.json", "U27", "missing.json is not a job file"),
+        ("--job train.py", "U27", "train.py is not a job file"),
         ("--job job.json --node-rank 4 --master-addr a", "U05", "--node-rank 4 is not a host"),
     ],
 )

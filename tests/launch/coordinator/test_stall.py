@@ -219,7 +219,7 @@ def test_a_host_too_busy_to_look_raises_no_alarm():
     it, news = played(FOUND, *[lambda at: ()] * 3)
     assert news == [None, None, True]
     assert it.now.level is Level.WAITING and confirmed(it) is None
-    assert it.now.progress == ("not judged: no look at them came back",)
+    assert it.now.progress == ("not judged: no snapshot of them arrived in time",)
 
 
 def test_a_look_at_the_others_alone_confirms_nothing():
@@ -253,7 +253,7 @@ def test_a_rank_in_backward_and_one_in_a_call_of_its_own_wait_for_each_other():
     it, _ = played(replace(FOUND, late=(0,), waiting=(1,), basis="calls"), seen, seen, every=2.0)
     found = confirmed(it, (0, 1))
     assert (it.now.late, it.now.waiting, found.proof) == ((), (0, 1), Proof.CROSSWISE)
-    assert found.reason.startswith("rank 0 waits in another call than the ranks that wait for it; ")
+    assert found.reason.startswith("rank 0 waits in a different call than the ranks that wait for it; ")
 
 
 def test_of_three_ranks_two_wait_in_backward():

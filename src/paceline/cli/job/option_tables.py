@@ -73,14 +73,14 @@ TORCHRUN = section(
     ),
     _theirs(
         "monitor-interval",
-        "Taken and without effect: the end of a rank is seen at once.",
+        "Accepted for torchrun, ignored: paceline sees the end of a rank at once.",
         "DURATION",
         default=0.1,
         kind=partial(duration_seconds, "--monitor-interval", example="0.1s"),
     ),
     _theirs(
         "start-method",
-        "Taken and without effect: every rank is a fresh process here.",
+        "Accepted for torchrun, ignored: every rank is a new process here.",
         choices=("spawn", "fork", "forkserver"),
         default="spawn",
     ),

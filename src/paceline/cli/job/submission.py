@@ -93,7 +93,7 @@ def _refuse_the_engines(run_args: argparse.Namespace, but: tuple[str, ...]) -> N
         if row.dest in OF_THE_ENGINE:
             raise UsageError(
                 "E03",
-                f"{option} is the engine's to say",
+                f"{option} cannot be set here: the engine decides it",
                 saw=f"{option} {getattr(run_args, row.dest)}",
                 next=f"leave {option} out; --nnodes says how many hosts there are",
             )

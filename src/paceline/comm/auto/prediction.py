@@ -255,7 +255,7 @@ def _direct(size: float, network: MeasuredNetwork) -> tuple[float, float]:
 def _hierarchical(size: float, network: MeasuredNetwork) -> tuple[float, float]:
     hosts, inside = network.hosts, _inside(size, network)
     if hosts == 1:
-        # There the memory is what is filled.
+        # On one host the limit is the bandwidth of memory.
         return (inside, 0.0) if inside else _ring(size, network)
     link = _link(network.bytes_per_second)
     wait = hierarchical_seconds(0.0, 1, hosts, None, link, hop_seconds=network.hop_seconds)

@@ -25,7 +25,7 @@ from .observed_work import Watch
 from .work import AsyncWork
 from .worker_thread import Background
 
-# The rank next to the one that died knows its name; who only saw a connection close waits this long for that word.
+# Only the neighbour of a dead rank knows which rank died. The other ranks wait this long for the neighbour's message.
 NAMED_WITHIN_SECONDS = 1.5
 LOOK_SECONDS = 0.05
 _NO_TIME = timedelta(0)

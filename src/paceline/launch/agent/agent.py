@@ -142,7 +142,7 @@ class HostAgent:
     _unjudged: dict[int, WorkerEnd] = field(default_factory=dict)
     # Of each rank of the attempt that has ended: what judges its end.
     _judging: dict[int, asyncio.Task[None]] = field(default_factory=dict)
-    # What is still read of attempts that have ended.
+    # Tasks that still read the output of attempts that have ended.
     _late: set[asyncio.Task[None]] = field(default_factory=set)
     # The state of the ranks is kept: their end is reported before it is judged.
     _at_once: bool = False
@@ -239,7 +239,7 @@ class HostAgent:
             self._refuse("U22", what, f"{type(error).__name__}: {error}", "df -h; ulimit -a")
 
     def _refuse(self, code: str, what: str, saw: str, next: str) -> None:
-        # A preparation that was abandoned may fail because it was abandoned (a pip that was ended). That is no refusal.
+        # If this agent abandoned the preparation itself (it ended a pip), the failure is not a refusal.
         if not self._abandoned:
             self.uplink(RefusedMessage(code=code, what=what[:LONGEST], saw=saw[:LONGEST], next=next[:LONGEST]))
         if self.workers is None or not self.workers.pids():
@@ -642,7 +642,7 @@ class HostAgent:
         return saver
 
     def _tell_of_save(self, answer: SaverAnswer) -> None:
-        """Say what of a save a user has to know: that it failed, that it takes too long for the end of the job, or is not alone."""
+        """Tell the user if a save failed, is slower than the grace of a stop, or shares its place with another run."""
         grace_seconds = self.job.stop_grace_seconds
         if not answer.failed:
             if answer.seconds > grace_seconds:

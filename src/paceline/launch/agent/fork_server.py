@@ -21,7 +21,7 @@ from paceline.recording.ring import RingHeader
 PROGRAM = Path(__file__).resolve().parents[2] / "worker" / "fork_server.py"
 STATE_VARIABLE = "PACELINE_STATE_FD"
 """The variable with which a rank finds the descriptor of its state buffer."""
-# Variables that say which rank a process is. The fork server is none, and what is imported there must not take it for one.
+# Variables that say which rank a process is. The fork server is not a rank, so it must not have them when it imports packages.
 OF_A_RANK = (
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "MASTER_ADDR", "MASTER_PORT", "PACELINE_STORE_PORT", "TORCHELASTIC_ERROR_FILE",
     "PACELINE_ATTEMPT",
@@ -32,7 +32,7 @@ _ANSWER_SECONDS = 5.0
 _LEAVING_SECONDS = 1.0
 _LOADED_SECONDS = 0.02
 _LOADING = "it has not imported torch yet"
-# Several times what a process with torch takes, so that it is not what the ranks lack.
+# A fork server is started only if this much memory is free, several times what it uses.
 LEAST_MEMORY_BYTES = 1 << 30
 NOT_PYTHON = "the program is not a script or a module of this Python"
 

@@ -115,7 +115,7 @@ class HostIdentity:
         return self.environ.get("PYTHON_EXEC") or sys.executable
 
 
-# SEAM: the program that runs a script so that its loops go on where they were. As long as it is not there, scripts run as they are.
+# The program that runs a script so that its loops go on where they were.
 RUNNER = Path(__file__).resolve().parents[2] / "worker" / "run_script.py"
 
 
@@ -124,7 +124,7 @@ def resumable_argv(argv: Sequence[str], python: str) -> list[str]:
 
     Holds:   resumable_argv(["sh", "train.sh"], "p") == ["sh", "train.sh"]
     """
-    if forkable(argv, python) is None or not RUNNER.exists():
+    if forkable(argv, python) is None:
         return list(argv)
     return [*argv[:2], str(RUNNER), *argv[2:]]
 

@@ -97,7 +97,7 @@ class StallTracker:
         judged = with_looks(found, self.seen, before)
         if missed:
             # If a host is too busy to take a snapshot, that does not prove that its ranks stand still.
-            judged = replace(judged, level=Level.WAITING, progress=("not judged: no look at them came back",))
+            judged = replace(judged, level=Level.WAITING, progress=("not judged: no snapshot of them arrived in time",))
         is_new_stall = judged.level is Level.STALL and not self._was_a_stall
         self._was_a_stall = judged.level is Level.STALL
         if is_new_stall and before is not None and before.level is Level.WAITING:

@@ -99,7 +99,7 @@ def objection(message: Message, sender: SendingHost) -> Objection | None:
     name = tag(type(message))
     rule = RULES.get(type(message))
     if rule is None:
-        return Objection(f"{name!r} is not a host's to say", breach=True)
+        return Objection(f"a host may not send message {name!r}", breach=True)
     if rule.sender is Sender.PROVEN and not sender.proven:
         return Objection(f"{name!r} counts from {Sender.PROVEN} alone", told=True)
     if rule.sender is Sender.PLACED and sender.placement is None:

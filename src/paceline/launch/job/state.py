@@ -34,9 +34,9 @@ NEXT_NOTICE_SECONDS = 30.0
 HUNG_GRACE_SECONDS = 10.0
 # A step that kills a rank as often as this is what the script does, and not an accident.
 MOST_DEATHS_AT_STEP = 3
-# So often the job begins again although no restart is left: nothing had been kept that could be lost.
+# If a rank dies before any state was kept, the job may start again this many times without using up a restart.
 MOST_BEGINNINGS = 3
-# A rank that needs more memory than there is needs it again.
+# After a kernel out-of-memory kill the job resumes this often only: the same step would need the same memory.
 MOST_RESUMES_AFTER_MEMORY = 1
 # The fields with which every attempt begins, independent of the previous attempt.
 _FRESH: dict[str, Any] = {

@@ -155,7 +155,7 @@ class Context:
             return None
         if hasattr(own_type, "state_dict") and hasattr(own_type, "load_state_dict"):
             return _STATEFUL
-        # A dict with more to it, such as what a model of transformers returns: it is made by the training, and nobody else makes it again.
+        # A subclass of dict, such as a ModelOutput of transformers: the training made it, so it has to be rebuilt here.
         return _INSTANCE if issubclass(own_type, dict) else _LIBRARY
 
     def _of_sharded(self) -> list[tuple[type, ObjectKind]]:

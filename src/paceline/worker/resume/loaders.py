@@ -1,9 +1,9 @@
 """Where the iterators of data loaders are, and iterators that begin there.
 
-An iterator is named by where it is made: how many loops are around, and the how many-th it is since the innermost loop took its item. A
-script that runs again from that item makes it under the same name. So an iterator that a saved state has is made where it was: with the
-random numbers from before it was made, the sampler advanced, the workers with their own random numbers. One that cannot be made again at
-its name (`it = iter(loader)` in a `while`) gets its position when the state is put back.
+The name of an iterator is (loop depth, count): how many loops enclose it, and how many iterators were made before it in the current
+iteration. A script that runs again from that item makes it under the same name. So an iterator that a saved state has is made where it
+was: with the random numbers from before it was made, the sampler advanced, the workers with their own random numbers. One that cannot be
+made again at its name (`it = iter(loader)` in a `while`) gets its position when the state is put back.
 """
 
 from __future__ import annotations

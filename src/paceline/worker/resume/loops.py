@@ -20,7 +20,7 @@ from .object_graph import PLAIN_TYPES, CannotPutBack
 
 # Place of a loop: its file and function, its line.
 Place = tuple[str, str, int]
-# A loop at which no step was ever made is no longer followed after it came to its end so often.
+# Stop following a loop after it has ended this many times without an optimizer step.
 _TIMES_WITHOUT_STEP = 3
 _LONG_ITEM_NS = 1_000_000
 _MAY_WAIT = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR

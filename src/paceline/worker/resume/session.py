@@ -51,7 +51,7 @@ _TOPIC = "resume"
 EXIT_CODE = 205
 # The frames and the bytecode of another Python may be other ones.
 _TRIED_PYTHONS = ((3, 11), (3, 12), (3, 13), (3, 14))
-# Of an older torch nobody knows what the functions do that are replaced here.
+# Private functions of torch are replaced here. They were checked on this torch and newer ones.
 _OLDEST_TORCH = (2, 4)
 _NOT_YET = object()
 _MOST_OF_AN_ERROR = 160
@@ -263,7 +263,7 @@ class ResumeSession:
             if not self._frequency.is_due(self._heads // steps_between, began_ns) or not self.buckets.are_settled():
                 return
             if devices.wait():
-                # The rest of the step is no cost of keeping its state.
+                # The wait for the device does not count as time spent on keeping state.
                 began_ns = time.monotonic_ns()
             self._keep(frame, is_loop)
         except (CannotKeep, NoRoom) as error:
