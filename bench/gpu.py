@@ -9,20 +9,21 @@ Needs no network, and changes no setting of a device. A piece has eight minutes.
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from pprint import pformat
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent / "tests"
 sys.path[:0] = [str(HERE), str(HERE.parent / "src"), *(str(TESTS / name) for name in ("faults", "resume", "shared"))]
 
+from gpu_page import page  # noqa: E402
 from gpu_pieces import PIECES, gpu_names  # noqa: E402
 from results import key_of  # noqa: E402
 
@@ -78,9 +79,9 @@ def measure(name: str, names: Sequence[str], folder: Path, seconds: float = PIEC
             check=False,
         )
         if done.returncode == 0:
-            found = json.loads(done.stdout.strip().splitlines()[-1])
+            found = json.loads(without_places(done.stdout.strip().splitlines()[-1]))
         else:
-            error = done.stderr[-2000:]
+            error = without_places(done.stderr[-2000:])
     except subprocess.TimeoutExpired:
         error = f"not done after {seconds:g} s"
     document = {
@@ -101,6 +102,11 @@ def measure(name: str, names: Sequence[str], folder: Path, seconds: float = PIEC
     return error is None
 
 
+def without_places(text: str) -> str:
+    """A text without this clone's path and without that of a piece's own directory."""
+    return re.sub(r"/tmp/paceline-gpu-\w+/", "", text.replace(f"{HERE.parent}/", ""))
+
+
 def of_what(names: Sequence[str]) -> dict[str, Any]:
     """What a result was measured of: the code, torch, the GPUs."""
     try:
@@ -115,72 +121,6 @@ def results(folder: Path) -> list[dict[str, Any]]:
     found = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))]
     order = list(PIECES)
     return sorted(found, key=lambda one: (one["of"]["gpus"][:1], order.index(one["piece"])))
-
-
-def page(found: Sequence[dict[str, Any]]) -> str:
-    """docs/gpu.md."""
-    lines = [
-        "# On GPUs",
-        "",
-        "Made by `python bench/gpu.py --page` from the results that `make gpu` writes.",
-        "",
-    ]
-    if not found:
-        lines += ["Nothing was measured on a GPU yet.", ""]
-    for one in found:
-        of = one["of"]
-        gpus = f"{len(of['gpus'])} x {of['gpus'][0]}"
-        lines += [
-            f"## {one['piece']}: {gpus}",
-            "",
-            f"torch {of['torch']}, code {of['code']}, {one['at']}, {one['seconds']} s",
-            "",
-        ]
-        if one["error"]:
-            lines += [f"Failed: {one['error'].strip().splitlines()[-1]}", ""]
-        if one["piece"] == "memory" and one["found"]:
-            lines += [*_models(one["found"]["models"]), ""]
-        elif one["piece"] == "recorders" and one["found"]:
-            lines += [*_recorders(one["found"]), ""]
-        elif one["found"]:
-            lines += ["```text", pformat(one["found"], width=130, compact=True, sort_dicts=False), "```", ""]
-    return "\n".join(lines)
-
-
-def _models(rows: Sequence[dict[str, Any]]) -> list[str]:
-    lines = [
-        "| Model | Memory, MiB | predicted | off | Step, ms | predicted without a measurement | in the interval |",
-        "|---|---:|---:|---:|---:|---|---|",
-    ]
-    for row in rows:
-        measured, predicted = row["measured"], row["predicted"]
-        off = predicted["allocated_bytes"] / measured["peak_bytes"] - 1
-        low, high = predicted["step_ms_low"], predicted["step_ms_high"]
-        lines.append(
-            f"| {row['model']} | {measured['peak_bytes'] / 2**20:.0f} | {predicted['allocated_bytes'] / 2**20:.0f} | {off:+.0%} "
-            f"| {measured['step_ms']:.2f} | {predicted['step_ms']:.2f} ({low:.2f}..{high:.2f}) "
-            f"| {'yes' if low <= measured['step_ms'] <= high else 'no'} |"
-        )
-    return lines
-
-
-def _recorders(found: Mapping[str, Any]) -> list[str]:
-    lines = [
-        "| Situation | torch's timing | newest collective in NCCL's recorder | in gloo's | answered in, ms | NCCL's own service |",
-        "|---|---|---|---|---:|---|",
-    ]
-    for one in found["answers"]:
-        nccl, gloo = (one["answers"][question] for question in ("dump_nccl_trace_json", "fr_trace_json"))
-        newest = nccl["entries"][-1]
-        lines.append(
-            f"| {one['situation']} | {'on' if one['timing'] == '1' else 'off'} "
-            f"| {newest['profiling_name']} {newest['collective_seq_id']}, {newest['state']} "
-            f"| {len(gloo.get('entries', ()))} | {one['seconds']['dump_nccl_trace_json'] * 1e3:.1f} "
-            f"| {'answers' if 'communicators' in one['ras']['STATUS']['json'] else 'does not answer'} |"
-        )
-    each = ", ".join(f"{one['without']:.1f} and {one['timed']:.1f}" for one in found["rounds"])
-    timing = f"A small all_reduce without torch's timing and with it: {each} us; the median of the ratios is {found['median_ratio']:.2f}."
-    return [*lines, "", timing]
 
 
 def _slug(name: str) -> str:

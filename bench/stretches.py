@@ -3,10 +3,12 @@
     .venv/bin/python bench/stretches.py record --name calm_               twelve healthy jobs, about 12 minutes; on an idle machine, calm
     .venv/bin/python bench/stretches.py record --name busy_ --neighbours 2   the same beside two processes that only turn, with nice 19
     .venv/bin/python bench/stretches.py record --name calm_ --jobs sleeps buckets loader digits three eight     six of them, 6 minutes
+    .venv/bin/python bench/stretches.py record --name crowd8_ --neighbours 8 --nice 0 --jobs buckets straggler   a machine that others use
     .venv/bin/python bench/stretches.py judge                             what is said of the stretches, and how often a delay is found
 
 `record` leaves the jobs' directories in .paceline-stretches and cuts their recordings into tests/diagnosis/data/stretches; each stretch
-says by how many cores of other programs it was loaded. `judge` writes its table into docs/diagnosis.md.
+says by how many cores of other programs it was loaded. Those of the straggler, whose rank 1 is slow, go to data/stragglers. `judge`
+writes its table into docs/diagnosis.md.
 """
 
 import argparse
@@ -22,7 +24,15 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPOSITORY / "src"), str(REPOSITORY / "tests" / "diagnosis")]
 
-from stretches import FOLDER, found_delays, read_stretch, stretches, write_stretch  # noqa: E402
+from stretches import (  # noqa: E402
+    FOLDER,
+    STRAGGLER_MS,
+    STRAGGLERS,
+    found_delays,
+    read_stretch,
+    stretches,
+    write_stretch,
+)
 
 from paceline.diagnosis.flight_recorder import TraceEntry  # noqa: E402
 from paceline.launch.coordinator.pace_inputs import FILE, VARIABLE  # noqa: E402
@@ -56,7 +66,7 @@ _LEFT_OUT = (
 )
 
 
-def cut(run_directory: Path, name: str, script: str, allowed: tuple[str, ...]) -> list[Path]:
+def cut(run_directory: Path, name: str, script: str, allowed: tuple[str, ...], into: Path = FOLDER) -> list[Path]:
     """Windows that end at a turn, from the end of the recording to its beginning, none over another; every other one is short."""
     lines = [json.loads(line) for line in (run_directory / FILE).read_text().splitlines()]
     turns = [line["at_ns"] for line in lines if line["kind"] == "turn"]
@@ -74,7 +84,7 @@ def cut(run_directory: Path, name: str, script: str, allowed: tuple[str, ...]) -
         since = turn - round((SECONDS, SHORT_SECONDS)[len(made) % 2] * 1e9)
         if since < first:
             break
-        path = FOLDER / f"{name}_{len(made) + 1}.jsonl.gz"
+        path = into / f"{name}_{len(made) + 1}.jsonl.gz"
         found = list(_window(lines, looks, since, turn))
         foreign, pressure, memory = _load(found)
         loaded = foreign >= QUIET_CORES
@@ -173,6 +183,7 @@ def _cut_look(event: dict[str, Any]) -> dict[str, Any]:
 
 # ----------------------------------------------------------------------------------------------------------------- recording
 
+STRAGGLER = "straggler"
 _NEVER = "1000000000"
 _HEALTHY = ("--at-step", _NEVER)
 # Name, ranks, script of examples/, its arguments for about a minute, and the causes that are in it by its own making.
@@ -195,7 +206,9 @@ JOBS: tuple[tuple[str, int, str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("three", 3, "broken/s01_straggler.py", (*_HEALTHY, "--steps", "1200"), ()),
     ("four", 4, "broken/n01_asleep.py", (*_HEALTHY, "--steps", "1000", "--step-ms", "40"), ()),
     ("eight", 8, "broken/n01_asleep.py", (*_HEALTHY, "--steps", "500", "--step-ms", "60"), ()),
+    (STRAGGLER, 2, "broken/s01_straggler.py", ("--ms", f"{STRAGGLER_MS:g}", "--steps", "900"), ("S01",)),
 )
+HEALTHY_JOBS = tuple(job[0] for job in JOBS if job[0] != STRAGGLER)
 _SPIN = "while True: pass"
 # Programs that take less than this beside the job leave the machine to it.
 QUIET_CORES = 0.25
@@ -203,13 +216,13 @@ QUIET_CORES = 0.25
 SHORT_OF_MEMORY = 0.05
 
 
-def record(folder: Path, begins: str, jobs: list[str], neighbours: int) -> None:
+def record(folder: Path, begins: str, jobs: list[str], neighbours: int, nice: int) -> None:
     """Run the jobs one after the other and cut what they leave; the neighbours spin meanwhile."""
     folder.mkdir(parents=True, exist_ok=True)
-    spinning = [subprocess.Popen(["nice", "-n", "19", sys.executable, "-c", _SPIN]) for _ in range(neighbours)]
+    spinning = [subprocess.Popen(["nice", "-n", str(nice), sys.executable, "-c", _SPIN]) for _ in range(neighbours)]
     try:
         for name, ranks, script, arguments, allowed in JOBS:
-            if jobs and name not in jobs:
+            if name not in (jobs or HEALTHY_JOBS):
                 continue
             place = folder / f"{begins}{name}"
             # Of its own: a script that goes on from its checkpoint has nothing left to train the second time.
@@ -224,7 +237,9 @@ def record(folder: Path, begins: str, jobs: list[str], neighbours: int) -> None:
                     stderr=subprocess.STDOUT,
                     timeout=600,
                 )
-            made = [path for runs in place.rglob(FILE) for path in cut(runs.parent, f"{begins}{name}", script, allowed)]
+            into = STRAGGLERS if name == STRAGGLER else FOLDER
+            runs = [found.parent for found in place.rglob(FILE)]
+            made = [path for one in runs for path in cut(one, f"{begins}{name}", script, allowed, into)]
             print(f"{begins}{name}: exit {done.returncode}, {len(made)} stretches", flush=True)
     finally:
         for process in spinning:
@@ -268,14 +283,13 @@ def main() -> int:
     recorder = verbs.add_parser("record")
     recorder.add_argument("--name", default="", help="what the names of the stretches begin with")
     recorder.add_argument("--jobs", nargs="*", default=[], help="some of " + ", ".join(job[0] for job in JOBS))
-    recorder.add_argument(
-        "--neighbours", type=int, default=0, help="processes that only turn, with nice 19, beside each job"
-    )
+    recorder.add_argument("--neighbours", type=int, default=0, help="processes that only turn beside each job")
     recorder.add_argument("--folder", type=Path, default=REPOSITORY / ".paceline-stretches")
+    recorder.add_argument("--nice", type=int, default=19, help="of these processes (default 19)")
     verbs.add_parser("judge")
     args = parser.parse_args()
     if args.verb == "record":
-        record(args.folder, args.name, args.jobs, args.neighbours)
+        record(args.folder, args.name, args.jobs, args.neighbours, args.nice)
     else:
         text = judged()
         print(text)

@@ -32,6 +32,9 @@ from paceline.findings import Confidence
 from paceline.rules import discover
 
 FOLDER = Path(__file__).parent / "data" / "stretches"
+STRAGGLERS = FOLDER.parent / "stragglers"
+# What rank 1 of those computes in each step beyond the others, on the wall clock.
+STRAGGLER_MS = 30.0
 STAMP_NS = 10_000
 CAUSES = [cause for cause in discover("causes") if cause.code.startswith("S")]
 

@@ -1,6 +1,7 @@
 """`make gpu` where there is no GPU: what is measured again, what is kept, how results become a page; the models train and are traced."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -68,9 +69,20 @@ def test_results_become_a_page_with_a_row_for_each_model():
     )
     assert "| wide | 100 | 110 | +10% | 5.00 | 4.00 (3.00..6.00) | yes |" in text
     assert "| kernel_before | on | nccl:all_reduce 5, scheduled | 0 | 0.7 | does not answer |" in text
-    assert "20.0 and 25.0 us; the median of the ratios is 1.25" in text
+    assert "20.0 and 25.0 µs: the median of the ratios is 1.25" in text
     assert "Failed: no NCCL" in text and "2 x NVIDIA H200" in text
     assert "Nothing was measured" in gpu.page([])
+
+
+def test_the_page_is_made_of_all_results_and_names_no_place_of_the_machine_that_made_them(repository):
+    found = gpu.results(gpu.RESULTS)
+    text = gpu.page(found)
+    assert text == (repository / "docs" / "gpu.md").read_text()
+    assert text.count("\n## ") == len(found) and "/tmp/" not in text and "{'" not in text
+    inside = f"File {repository}/tests/a.py at /tmp/paceline-gpu-x1_z/script.py:12"
+    assert gpu.without_places(inside) == "File tests/a.py at script.py:12"
+    absolute = re.compile(r"(?<![\w.])/[\w./-]+\.py")
+    assert not any(absolute.search(file.read_text()) for file in gpu.RESULTS.glob("*.json"))
 
 
 @pytest.mark.slow
