@@ -10,6 +10,8 @@ NAMES_WITH_ONE_MEANING = {
     ("paceline.rules.checks.", "find"): "what the check's page says, applied to a job; see findings.Rule",
     ("paceline.rules.source.", "find"): "the same, applied to a source file",
     ("paceline.rules.hosts.", "find"): "the same, applied to hosts",
+    ("paceline.parts.", "before_instruments"): "patches; see part.Part.in_rank",
+    ("paceline.parts.", "after_instruments"): "the same",
 }
 
 
