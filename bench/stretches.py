@@ -238,6 +238,7 @@ def record(folder: Path, begins: str, jobs: list[str], neighbours: int, nice: in
                     timeout=600,
                 )
             into = STRAGGLERS if name == STRAGGLER else FOLDER
+            into.mkdir(parents=True, exist_ok=True)
             runs = [found.parent for found in place.rglob(FILE)]
             made = [path for one in runs for path in cut(one, f"{begins}{name}", script, allowed, into)]
             print(f"{begins}{name}: exit {done.returncode}, {len(made)} stretches", flush=True)
