@@ -10,6 +10,7 @@ from paceline.findings import Confidence
 
 PATHS = stretches()
 SURE = (Confidence.HIGH, Confidence.LIKELY)
+CALM_BUCKETS_SECONDS = 0.0289
 
 
 def test_there_are_enough_of_each_kind():
@@ -36,3 +37,11 @@ def test_a_delay_of_one_rank_is_found_within_200_steps(fraction, least):
     tried, said, _ = found_delays(map(read_stretch, PATHS), fraction)
     assert tried >= 50
     assert said >= least * tried
+
+
+@pytest.mark.parametrize("path", [path for path in PATHS if "_buckets_" in path.name], ids=lambda path: path.name)
+def test_a_neighbour_is_surely_charged_only_with_what_it_has_cost(path):
+    """The job takes 28 ms a step without neighbours: most of that it sleeps, and the kernel gives it a CPU when it wakes."""
+    for timing, diagnosis in judgements(read_stretch(path)):
+        sure = [one for one in diagnosis.findings if one.code == "S04" and one.confidence is Confidence.HIGH]
+        assert not sure or timing.step_seconds > 1.2 * CALM_BUCKETS_SECONDS, sure

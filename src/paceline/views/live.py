@@ -244,6 +244,7 @@ NOT_TOLD = {
     "host_look": "causes read it",
     "last_pulses": "causes read it",
     "look": "causes read it; paceline stack shows it",
+    "mixed_group": "its cause is told",
     "lines_lost": "the reader of the file names it",
     "process_unwatched": "not_judged names it",
     "rank_exited": "the end of the attempt names the first",

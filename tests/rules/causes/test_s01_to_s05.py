@@ -144,7 +144,7 @@ def test_too_many_threads_are_not_judged_unseen_and_not_where_a_neighbour_is(
 
 
 def test_a_neighbour(found, codes, missing, slow, tempo, rank_tempo):
-    crowded = tempo(rank_tempo(0), rank_tempo(1), hosts=BUSY)
+    crowded = tempo(rank_tempo(0, cpu_wait_seconds=0.02), rank_tempo(1, cpu_wait_seconds=0.02), hosts=BUSY)
     looks = [host_look(((77, "stress", 1.5), (78, "cc1", 0.2)))]
     (finding,) = found("s04", slow(crowded, host_looks=looks))
     assert finding.hosts == ("algo-1",)
@@ -170,7 +170,7 @@ def test_a_neighbour_does_not_explain_one_straggler_of_the_host(codes, tempo, ra
 
 def test_many_small_programs_are_a_neighbour_and_no_threads_of_the_job(found, slow, look, tempo, rank_tempo):
     # Two ranks that compute, each with a second thread that happens to be ready to run.
-    crowded = tempo(rank_tempo(0), rank_tempo(1), hosts=CROWDED)
+    crowded = tempo(rank_tempo(0, cpu_wait_seconds=0.02), rank_tempo(1, cpu_wait_seconds=0.02), hosts=CROWDED)
     looks = [look(rank, host="algo-1", omp_threads=1, thread_states={"R": 2}, affinity_cpus=2) for rank in (0, 1)]
     assert found("s03", slow(crowded, looks=looks, host_looks=[host_look()])) == []
     (finding,) = found("s04", slow(crowded, looks=looks, host_looks=[host_look()]))
@@ -183,12 +183,36 @@ def test_a_program_that_ran_for_the_moment_of_the_look_is_no_neighbour(found, sl
 
 
 def test_hosts_of_one_machine_have_one_neighbour(found, slow, tempo, rank_tempo):
-    ranks = (rank_tempo(0), rank_tempo(1, host="algo-2"))
+    ranks = (rank_tempo(0, cpu_wait_seconds=0.02), rank_tempo(1, host="algo-2", cpu_wait_seconds=0.02))
     busy = tempo(*ranks, hosts={name: {**CROWDED["algo-1"], "ranks_cpu": 0.2} for name in ("algo-1", "algo-2")})
     both = [replace(host_look(((77, "stress", 1.5),), machine="m"), host=name) for name in ("algo-1", "algo-2")]
     (finding,) = found("s04", slow(busy, host_looks=both))
     assert (finding.ranks, finding.hosts) == ((0, 1), ("algo-1", "algo-2"))
     assert len(found("s04", slow(busy, host_looks=[replace(one, machine=one.host) for one in both]))) == 2
+
+
+@pytest.mark.parametrize(
+    ("waited", "confidence", "most_ms"),
+    [
+        ((0.0, 0.0), None, 0),
+        ((0.002, 0.002), None, 0),
+        ((0.004, 0.004), "likely", 8),
+        ((0.02, 0.02), "high", 40),
+        ((None, None), "high", 50),
+    ],
+)
+def test_a_neighbour_costs_at_most_what_the_ranks_waited_for_a_cpu(
+    found, slow, tempo, rank_tempo, waited, confidence, most_ms
+):
+    ranks = [
+        rank_tempo(rank, cpu_wait_seconds=seconds, communication_seconds=0.001) for rank, seconds in enumerate(waited)
+    ]
+    crowded = tempo(*ranks, hosts=CROWDED)
+    said = found("s04", slow(crowded, host_looks=[host_look(((77, "stress", 1.5),))]))
+    assert [str(finding.confidence) for finding in said] == ([confidence] if confidence else [])
+    for finding in said:
+        (cost,) = [float(text.split("it costs ")[1].split(" ms")[0]) for text in finding.saw if "it costs" in text]
+        assert cost <= most_ms
 
 
 @pytest.mark.parametrize("waited, said", [(0.0, ["S01"]), (0.028, ["S04"])])

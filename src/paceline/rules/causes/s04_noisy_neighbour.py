@@ -24,6 +24,8 @@ TITLE = "noisy neighbour"
 FOREIGN_CORES = 0.5
 STEAL_FRACTION = 0.10
 CROWDED_FRACTION = 0.20
+# Of a step: a rank that waits so long for a CPU surely loses by it.
+WAITED_FRACTION = 0.10
 PAGE = """\
 A program outside the job takes the CPU of a host
 
@@ -32,7 +34,8 @@ What it means: A process outside the job uses at least half a core of a host tha
 Why it matters: The ranks on that host are late, and all the others wait for them.
 Deciding evidence: The list of processes outside the job, and how busy the host was beside the job's ranks over the
   whole window; or the host's steal time. In addition tasks on that host waited for a CPU, and in a job of several
-  hosts the late ranks are on that host. Several hosts of a job on one machine count as one.
+  hosts the late ranks are on that host. Several hosts of a job on one machine count as one. What the neighbour costs is
+  at most what the ranks themselves waited for a CPU, where the kernel tells: ranks that sleep lose nothing to it.
 Not to be confused with: S03 (the job's own threads); S02 (a quota); S01 (the host is quiet, but the rank is still
   slow).
 What to do: End or move the process that the finding names, or keep the job off that host. Against steal, use another
@@ -95,7 +98,11 @@ def _judge(
     waited = waited_for_a_cpu(tempo, its_late) if its_late is not None and one_alone else None
     explained = its_late is not None and waited is not None and waited >= its_late.gain_seconds / 2
     charged = its_late if explained or not one_alone else None
+    waits = [rank.cpu_wait_seconds for rank in tempo.ranks if rank.rank in ranks and rank.cpu_wait_seconds is not None]
     gain, besides = _lost(tempo, ranks, cores, count, crowded, steal), 0.0
+    if waits and steal < STEAL_FRACTION:
+        # Ranks that sleep, or that the kernel prefers, lose nothing to a neighbour. One after the other may wait in a step.
+        gain = min(gain, sum(waits))
     if charged is not None:
         gain = charged.gain_seconds if waited is None else min(waited, charged.gain_seconds)
         besides = charged.gain_seconds - gain
@@ -103,8 +110,9 @@ def _judge(
         return None
     # If moving the data takes longer than the neighbour can cost, the exchange is the first thing to look at.
     crowds = crowded >= 0.3 and (exchange_seconds(tempo) or 0.0) <= gain
+    waited_long = not waits or steal >= STEAL_FRACTION or max(waits) >= WAITED_FRACTION * tempo.step_seconds
     # A rank with more to compute also waits for a CPU more often, so its waiting alone proves nothing.
-    sure = not explained and (charged is not None or crowds)
+    sure = not explained and (charged is not None or (crowds and waited_long))
     saw = [f"pid {pid} ({name}) outside the job uses {used:.1f} cores" for pid, name, used in foreign[:3]]
     if window is not None and window >= FOREIGN_CORES:
         saw.append(f"programs outside the job used {window:.1f} cores of {host.host} over {tempo.window_seconds:.0f} s")
