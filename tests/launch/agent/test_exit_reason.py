@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from paceline.diagnosis.crash.root_cause import SAVED_AND_LEFT
-from paceline.launch.agent.exit_reason import HIDDEN, ExitContext, why_ended
+from paceline.launch.agent.exit_reason import HIDDEN, ExitContext, reported_error, why_ended
 from paceline.launch.agent.ring_collector import Leaving
 from paceline.launch.agent.workers import WorkerEnd
 
@@ -183,3 +183,35 @@ def test_a_message_without_end_is_cut_as_in_a_ranks_own_file(tmp_path):
     (tmp_path / "torchelastic_1.json").write_text(json.dumps(recorded))
     error = ended(tmp_path, 3).error
     assert error.type == "RuntimeError" and error.message == "x" * 4096
+
+
+@pytest.mark.parametrize(
+    ("written", "known"),
+    [
+        (
+            {"type": "E", "message": "m" * 99_999, "source": "x" * 99_999, "file": "f", "line": 3},
+            {"message": "m" * 4096, "source": "x" * 4096, "line": 3},
+        ),
+        ({"type": "E", "message": 7, "file": ["f"], "line": "3"}, {"message": "", "file": None, "line": None}),
+        ({"type": "t" * 99_999}, {"type": "t" * 4096}),
+        ({"type": "E", "time_ns": "soon"}, None),
+        ({"time_ns": 5}, None),
+        (["E"], None),
+    ],
+    ids=["a line of code of 100 kB", "other types", "a long name", "no time", "no type", "a list"],
+)
+def test_what_a_rank_wrote_about_its_exception_has_the_types_and_lengths_that_other_hosts_take(
+    tmp_path, written, known
+):
+    if isinstance(written, dict) and "type" in written:
+        written = {"time_ns": 5, **written}
+    (tmp_path / f"{PID}.json").write_text(json.dumps(written))
+    error = reported_error(tmp_path, PID)
+    if known is None:
+        assert error is None
+    else:
+        assert {name: getattr(error, name) for name in known} == known
+
+
+def test_a_rank_that_wrote_nothing_has_raised_nothing(tmp_path):
+    assert reported_error(tmp_path, PID) is None

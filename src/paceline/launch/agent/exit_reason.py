@@ -124,7 +124,8 @@ def _read(file: Path) -> dict[str, Any] | None:
         record = json.loads(_text_of(file))
     except (OSError, ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) and "type" in record and "time_ns" in record else None
+    is_whole = isinstance(record, dict) and "type" in record and isinstance(record.get("time_ns"), int)
+    return record if is_whole else None
 
 
 def _text_of(file: Path) -> str:
@@ -139,15 +140,22 @@ def _text_of(file: Path) -> str:
 
 
 def _as_error(record: dict[str, Any]) -> RankError:
+    """The exception of an error file. A rank's process wrote it, and a line of the user's code may be as long as it likes."""
+
+    def text(name: str) -> str | None:
+        value = record.get(name)
+        return value[:_LONGEST_MESSAGE] if isinstance(value, str) else None
+
+    line = record.get("line")
     return RankError(
-        type=str(record["type"]),
-        message=str(record.get("message") or ""),
-        time_ns=int(record["time_ns"]),
-        file=record.get("file"),
-        line=record.get("line"),
-        function=record.get("function"),
-        source=record.get("source"),
-        python=record.get("python"),
+        type=str(record["type"])[:_LONGEST_MESSAGE],
+        message=text("message") or "",
+        time_ns=record["time_ns"],
+        file=text("file"),
+        line=line if isinstance(line, int) else None,
+        function=text("function"),
+        source=text("source"),
+        python=text("python"),
     )
 
 
