@@ -5,16 +5,19 @@ The kernel names no part: it asks all that are there, in alphabetical order. A h
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from paceline.errors import UsageError
 from paceline.facts import Job, Placement
 from paceline.job_file import JobFile
 
 _FOLDER = Path(__file__).parent / "parts"
+Line = Callable[[Mapping[str, Any]], str]
+"""What a run prints of an event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +91,10 @@ class Part:
         Only one part of a job may ask for ports.
         """
         return ()
+
+    def lines(self) -> Mapping[str, Line]:
+        """The part's events, each with what a run prints of it; an empty text: nothing."""
+        return {}
 
     def in_rank(self) -> str | None:
         """The module of the part inside a rank, below our package, as "parts.comm.in_rank"; None: it has none.

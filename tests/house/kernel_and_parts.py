@@ -18,6 +18,7 @@ KERNEL = "kernel"
 PATTERNS: tuple[tuple[str, str], ...] = (
     ("parts/comm/*", "comm"),
     ("parts/frameworks/*", "frameworks"),
+    ("parts/lab/*", "lab"),
     ("parts/sagemaker/*", "sagemaker"),
     # Inside a rank.
     ("worker/resume/*", "resume"),
@@ -90,7 +91,6 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     ("views/submit.py", "engines"),
     ("views/bench*", "lab"),
     ("views/rehears*", "lab"),
-    ("views/network.py", "lab"),
     ("views/plan*", "plan"),
     ("views/against.py", "plan"),
     ("views/instances.py", "plan"),

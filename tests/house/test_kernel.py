@@ -42,7 +42,6 @@ FROM_THE_KERNEL: dict[str, tuple[str, ...]] = {
     "rules.checks.k04_memory": ("planner.answer",),
     "rules.checks.k05_time_limit": ("planner.answer",),
     "rules.job_facts": ("planner.answer",),
-    "views.live": ("views.network",),
     "worker.bootstrap": ("worker.resume",),
     "worker.program": ("worker.resume", "worker.resume.insert"),
 }

@@ -13,9 +13,9 @@ from paceline.diagnosis.time_limit import forecast_text, will_be_cut
 from paceline.errors import PacelineError
 from paceline.facts import SecondaryStatus
 from paceline.findings import CauseFinding, Finding, Severity
+from paceline.part import parts
 from paceline.recording.rank_sets import named_ranks
 from paceline.views.error import error_text
-from paceline.views.network import network_text
 from paceline.views.restarts import restart_finding, restart_line, resumed_line
 from paceline.views.transfer import transfer_doing, transfer_text
 from paceline.views.units import duration
@@ -29,8 +29,11 @@ _LOOPBACK = re.compile(r"127\.|localhost$|::1$|\[::1\]$")
 
 def event_text(event: Mapping[str, Any], *, color: bool = False) -> str | None:
     """The lines for one recorded event, without a final newline; None for an event that only the recording keeps."""
-    writer = _WRITERS.get(str(event.get("event")))
-    return writer(event, color) if writer is not None else None
+    name = str(event.get("event"))
+    if (writer := _WRITERS.get(name)) is not None:
+        return writer(event, color)
+    of_part = next((line for part in parts() if (line := part.lines().get(name)) is not None), None)
+    return of_part(event) or None if of_part is not None else None
 
 
 def end_text(run: str, exit_code: int, reason: str) -> str:
@@ -195,10 +198,6 @@ def _forecast(event: Mapping[str, Any], color: bool) -> str | None:
     return f"paceline  {forecast_text(found)}"
 
 
-def _network(event: Mapping[str, Any], color: bool) -> str | None:
-    return network_text(event) or None
-
-
 def _transfer(event: Mapping[str, Any], color: bool) -> str | None:
     return transfer_text(event)
 
@@ -230,7 +229,6 @@ _WRITERS = {
     "standstill": _standstill,
     "standstill_over": _standstill_over,
     "forecast": _forecast,
-    "network": _network,
     "transfer": _transfer,
 }
 

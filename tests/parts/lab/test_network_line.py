@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from paceline.emulate.network import Delivered, DeliveredPath, Network, network_events
+from paceline.parts.lab.network_line import bits_per_second
 from paceline.views.live import event_text
-from paceline.views.network import bits_per_second
 
 NAMES = ("algo-1", "algo-2", "algo-3", "algo-4")
 NEAR = DeliveredPath(

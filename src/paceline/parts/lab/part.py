@@ -1,0 +1,14 @@
+"""The network of local hosts is told in a line of the run."""
+
+from collections.abc import Mapping
+
+from paceline.part import Line, Part
+from paceline.parts.lab.network_line import network_text
+
+
+class Lab(Part):
+    def lines(self) -> Mapping[str, Line]:
+        return {"network": network_text}
+
+
+PART = Lab()
