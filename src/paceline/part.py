@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UsageError
-from paceline.facts import Job, Placement
+from paceline.facts import Job, Placement, Run
 from paceline.job_file import JobFile
 
 _FOLDER = Path(__file__).parent / "parts"
@@ -48,6 +48,16 @@ class Companion:
     """Its variables, beside those of the first rank of the host that do not name a rank."""
     serves_until: str = ""
     """If it is needed when the ranks of its host have ended: until when, as in "rank 0 has ended"; "": it ends with them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoesOn:
+    """How a run that broke off goes on."""
+
+    step: int
+    """From which step."""
+    command: str
+    """By which command line."""
 
 
 class HostPart:
@@ -91,6 +101,10 @@ class Part:
         Only one part of a job may ask for ports.
         """
         return ()
+
+    def goes_on(self, run: Run, directory: Path) -> GoesOn | None:
+        """How a run that broke off goes on; None: not by this part. `directory`: of the recording."""
+        return None
 
     def lines(self) -> Mapping[str, Line]:
         """The part's events, each with what a run prints of it; an empty text: nothing."""

@@ -18,6 +18,7 @@ from paceline.diagnosis.verdict import Diagnosis, diagnose
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.facts import Evidence, Run, SecondaryStatus, Status
 from paceline.findings import CauseFinding
+from paceline.part import GoesOn, parts
 from paceline.recording.jsonl import ReadJsonLines, read_json_lines
 
 _ANY = "any"
@@ -142,13 +143,11 @@ def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:
     return diagnosis.findings
 
 
-def _goes_on(run: Run, directory: Path) -> tuple[int, str] | None:
-    """Of a run that broke off: its newest saved step, and the command that goes on from it."""
-    from paceline.recording.saved_state import command_to_go_on, newest_saved_step
-
-    if run.status not in (Status.FAILED, Status.STOPPED) or (step := newest_saved_step(directory)) is None:
+def _goes_on(run: Run, directory: Path) -> GoesOn | None:
+    """How a run that broke off goes on."""
+    if run.status not in (Status.FAILED, Status.STOPPED):
         return None
-    return step, command_to_go_on(run.command, run.id)
+    return next((found for part in parts() if (found := part.goes_on(run, directory)) is not None), None)
 
 
 def _time_spent(found: Evidence, case: Case) -> Sequence[tuple[str, float | None]]:

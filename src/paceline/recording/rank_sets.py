@@ -48,3 +48,12 @@ def parse_ranks(text: str) -> frozenset[int]:
             raise ValueError(f"the range {part.strip()!r} runs backwards")
         ranks.update(range(first, last + 1))
     return frozenset(ranks)
+
+
+def newest_common(steps_by_rank: dict[int, tuple[int, ...]]) -> int | None:
+    """The newest step that every rank has kept; None: there is none.
+
+    Holds:   newest_common({0: (7, 6), 1: (6, 5)}) == 6; newest_common({}) is None
+    """
+    common = set.intersection(*(set(steps) for steps in steps_by_rank.values())) if steps_by_rank else set()
+    return max(common, default=None)

@@ -194,12 +194,3 @@ class StateHeader:
         )
         # A rank that still runs may have begun to write it meanwhile.
         return slot if cells[StateCell.STEP_0 + number] == step else None
-
-
-def newest_common(steps_by_rank: dict[int, tuple[int, ...]]) -> int | None:
-    """The newest step that every rank has kept; None: there is none.
-
-    Holds:   newest_common({0: (7, 6), 1: (6, 5)}) == 6; newest_common({}) is None
-    """
-    common = set.intersection(*(set(steps) for steps in steps_by_rank.values())) if steps_by_rank else set()
-    return max(common, default=None)

@@ -14,6 +14,7 @@ from paceline.diagnosis.time_limit import forecast_text, will_be_cut
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.facts import SecondaryStatus
 from paceline.findings import NO_CODE, CauseFinding, Confidence
+from paceline.part import GoesOn
 from paceline.recording.rank_sets import named_ranks, spell_ranks
 from paceline.spelling import plural
 from paceline.terminal_text import BOLD, BOLD_RED, BOLD_YELLOW, painted
@@ -45,7 +46,7 @@ class WhyPage:
     """Show the whole list of what was not judged, not only its beginning."""
     time_spent: Sequence[tuple[str, float | None]] = ()
     """Where the time went: (name, seconds); None: not judged."""
-    goes_on: tuple[int, str] | None = None
+    goes_on: GoesOn | None = None
     """The step that is saved, and the command that goes on from it; None: nothing is saved, or the run did not break off."""
 
 
@@ -268,7 +269,7 @@ def _head(diagnosis: Diagnosis, case: Case, page: WhyPage) -> Iterator[str]:
     if run.reason and state in ("failed", "dead", "stopped"):
         yield from _rows("because", [_fitting(_reason(run.reason, diagnosis), page)])
     if page.goes_on is not None:
-        step, command = page.goes_on
+        step, command = page.goes_on.step, page.goes_on.command
         yield from _rows("next", [command])
         yield from _rows("", [f"goes on at step {step}, whose state is saved"])
     yield from _now(case)

@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Iterator
 
 from paceline.recording import state_buffer
+from paceline.recording.rank_sets import newest_common
 from paceline.recording.state_buffer import (
     HEADER_BYTES,
     SIZE_BYTES,
@@ -13,7 +14,6 @@ from paceline.recording.state_buffer import (
     KeptSlot,
     StateHeader,
     new_buffer,
-    newest_common,
 )
 from paceline.recording.state_piece import put_piece
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from paceline.launch.agent.fork_server import memory_left_bytes
 from paceline.recording.plain_values import stored
+from paceline.recording.rank_sets import newest_common
 from paceline.recording.saved_state import (
     ENDED,
     MANIFEST,
@@ -27,7 +28,7 @@ from paceline.recording.saved_state import (
     parse_manifest,
     step_of,
 )
-from paceline.recording.state_buffer import DOCUMENT, SLOT_AT, KeptSlot, StateHeader, newest_common, unpacked
+from paceline.recording.state_buffer import DOCUMENT, SLOT_AT, KeptSlot, StateHeader, unpacked
 from paceline.recording.state_piece import BLOCK_BYTES, Described, piece_of
 from paceline.storage.state_store import StateStore
 

@@ -25,7 +25,7 @@ from paceline.launch.job.outcome import (
     not_put_back,
     stopped,
 )
-from paceline.recording.state_buffer import newest_common
+from paceline.recording.rank_sets import newest_common
 from paceline.spelling import plural
 
 FIRST_NOTICE_SECONDS = 5.0

@@ -1,0 +1,16 @@
+"""How a run that broke off goes on from its saved state."""
+
+from pathlib import Path
+
+from paceline.facts import Run
+from paceline.part import GoesOn, Part
+from paceline.recording.saved_state import command_to_go_on, newest_saved_step
+
+
+class ResumeAuto(Part):
+    def goes_on(self, run: Run, directory: Path) -> GoesOn | None:
+        step = newest_saved_step(directory)
+        return None if step is None else GoesOn(step=step, command=command_to_go_on(run.command, run.id))
+
+
+PART = ResumeAuto()
