@@ -56,10 +56,10 @@ def test_variables_come_from_the_shell_or_from_the_command_line():
 @pytest.mark.parametrize(
     ("argv", "code", "what"),
     [
-        (["--node-rank", "0", "--master-addr", "there", "train.py"], "E03", "--master-addr is the engine's"),
+        (["--node-rank", "0", "--master-addr", "there", "train.py"], "E03", "--master-addr cannot be set here"),
         (["--no-check", "train.py"], "E03", "--no-check is an option of paceline run alone"),
         (["--json-file", "x", "train.py"], "E03", "--json-file is an option of paceline run alone"),
-        (["--no-token", "train.py"], "E03", "--no-token is the engine's"),
+        (["--no-token", "train.py"], "E03", "--no-token cannot be set here"),
         (["--nnodes", "1:4", "train.py"], "E03", "a fixed number of hosts"),
         (["--hosts", "a,b", "--nnodes", "3", "train.py"], "U05", "--hosts names 2 hosts"),
         (["--env", "NOT_SET", "train.py"], "U03", "not set here"),
@@ -90,7 +90,7 @@ def test_only_hosts_of_this_machine_have_an_opt_ml_of_their_own():
     asked = ["--opt-ml", "train.py"]
     job, _, _ = submission_of(parse(["--engine", "local", *asked]), "r-000001", {}, {})
     assert job.file.job.contract.shown_at_opt_ml and not job.file.job.contract.opt_ml
-    with pytest.raises(UsageError, match="--opt-ml is the engine's"):
+    with pytest.raises(UsageError, match="--opt-ml cannot be set here"):
         submission(*asked)
 
 

@@ -4,6 +4,7 @@ import importlib
 import re
 import time
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from re import _constants as constants
 from re import _parser as parser
@@ -117,7 +118,7 @@ def slowest(pattern: re.Pattern, ways: Sequence[str] = WAYS) -> tuple[float, str
     """Seconds of this thread's CPU, and the beginning of the text, with which it takes too long; 0 where it never does."""
     for attack in sorted(attacks(pattern)):
         for length in LENGTHS:
-            most = LONGEST_SECONDS if length == LENGTHS[-1] else SECONDS
+            most = longest_seconds() if length == LENGTHS[-1] else SECONDS
             seconds, text = seconds_of(pattern, ways, attack, length)
             if seconds > most and grows(pattern, ways, attack, length):
                 return seconds, text[:40]
@@ -126,10 +127,18 @@ def slowest(pattern: re.Pattern, ways: Sequence[str] = WAYS) -> tuple[float, str
     return 0.0, ""
 
 
+@cache
+def longest_seconds() -> float:
+    """The limit for the longest text: half of what the quickest pattern that is quadratic needs on this machine, as busy as it is."""
+    pattern = re.compile(rb"-+>")
+    looks = [seconds_of(pattern, ("findall",), ("", "-", ""), LENGTHS[-1])[0] for _ in range(3)]
+    return max(LONGEST_SECONDS, min(looks) / 2)
+
+
 def grows(pattern: re.Pattern, ways: Sequence[str], attack: tuple[str, str, str], length: int) -> bool:
-    """Whether four times the text takes more than eight times as long. A busy machine makes both longer, and hardly three looks at each."""
-    short, long = (min(seconds_of(pattern, ways, attack, of)[0] for _ in range(3)) for of in (length // 4, length))
-    return long > 8 * short
+    """Whether 16 times the text takes more than 64 times as long: linear is 16, quadratic 256, and a busy machine hardly makes four."""
+    short, long = (min(seconds_of(pattern, ways, attack, of)[0] for _ in range(3)) for of in (length // 16, length))
+    return long > 64 * short
 
 
 def seconds_of(

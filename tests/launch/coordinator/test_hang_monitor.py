@@ -220,7 +220,7 @@ def test_a_host_that_does_not_answer_is_asked_again_and_then_told_as_it_is(hosts
     asyncio.run(play())
     assert [event["rank"] for event in hosts.events if event["event"] == "look"] == [0]
     (event,) = [event for event in hosts.events if event["event"] == "standstill"]
-    assert event["standstill"]["level"] == "waiting" and "no look" in event["standstill"]["progress"][0]
+    assert event["standstill"]["level"] == "waiting" and "no snapshot" in event["standstill"]["progress"][0]
     assert not hosts.hung
 
 
