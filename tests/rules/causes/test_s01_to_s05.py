@@ -154,12 +154,13 @@ def test_a_neighbour(found, codes, missing, slow, tempo, rank_tempo):
     assert "outside the job" in missing("s04", slow(crowded))
 
 
-def test_a_neighbour_on_the_host_of_the_late_ranks(found, codes, slow, tempo, rank_tempo):
-    ranks = (rank_tempo(0, 30.0), rank_tempo(1, 28.0), rank_tempo(2), rank_tempo(3))
-    busy = tempo(*ranks, hosts=BUSY)
+@pytest.mark.parametrize(("waited", "confidence"), [(0.02, Confidence.HIGH), (0.001, Confidence.LIKELY)])
+def test_a_neighbour_on_the_host_of_the_late_ranks(found, codes, slow, tempo, rank_tempo, waited, confidence):
+    late = [rank_tempo(rank, lag, cpu_wait_seconds=waited) for rank, lag in enumerate((30.0, 28.0))]
+    busy = tempo(*late, rank_tempo(2), rank_tempo(3), hosts=BUSY)
     looks = [host_look(((77, "stress", 1.5),))]
     (finding,) = found("s04", slow(busy, host_looks=looks))
-    assert (finding.ranks, finding.confidence) == ((0, 1), Confidence.HIGH)
+    assert (finding.ranks, finding.confidence) == ((0, 1), confidence)
     assert codes(busy, host_looks=looks) == ["S04"]
 
 

@@ -112,7 +112,7 @@ def _judge(
     crowds = crowded >= 0.3 and (exchange_seconds(tempo) or 0.0) <= gain
     waited_long = not waits or steal >= STEAL_FRACTION or max(waits) >= WAITED_FRACTION * tempo.step_seconds
     # A rank with more to compute also waits for a CPU more often, so its waiting alone proves nothing.
-    sure = not explained and (charged is not None or (crowds and waited_long))
+    sure = not explained and waited_long and (charged is not None or crowds)
     saw = [f"pid {pid} ({name}) outside the job uses {used:.1f} cores" for pid, name, used in foreign[:3]]
     if window is not None and window >= FOREIGN_CORES:
         saw.append(f"programs outside the job used {window:.1f} cores of {host.host} over {tempo.window_seconds:.0f} s")
