@@ -8,7 +8,7 @@ from paceline.catalog.lookup import find_accelerator
 from paceline.catalog.types import MachineType, gpu_memory_gib
 from paceline.errors import UsageError
 
-_COMPARISON = re.compile(r"(\w+)(<=|>=|=<|=>|<|>)([\d.]+)")
+_COMPARISON = re.compile(r"(\w+)(<=|>=|=<|=>|<|>)(\d+(?:\.\d+)?)")
 _CONDITION = re.compile(r"(?P<field>[a-z_]+)\s*(?P<operator>>=|<=|!=|==|=|>|<)\s*(?P<value>.*)", re.IGNORECASE)
 
 

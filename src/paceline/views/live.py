@@ -32,8 +32,10 @@ def event_text(event: Mapping[str, Any], *, color: bool = False) -> str | None:
     name = str(event.get("event"))
     if (writer := _WRITERS.get(name)) is not None:
         return writer(event, color)
-    of_part = next((line for part in parts() if (line := part.lines().get(name)) is not None), None)
-    return of_part(event) or None if of_part is not None else None
+    for part in parts():
+        if (line := part.lines().get(name)) is not None:
+            return line(event) or None
+    return None
 
 
 def end_text(run: str, exit_code: int, reason: str) -> str:

@@ -269,9 +269,8 @@ def _head(diagnosis: Diagnosis, case: Case, page: WhyPage) -> Iterator[str]:
     if run.reason and state in ("failed", "dead", "stopped"):
         yield from _rows("because", [_fitting(_reason(run.reason, diagnosis), page)])
     if page.goes_on is not None:
-        step, command = page.goes_on.step, page.goes_on.command
-        yield from _rows("next", [command])
-        yield from _rows("", [f"goes on at step {step}, whose state is saved"])
+        yield from _rows("next", [page.goes_on.command])
+        yield from _rows("", [f"goes on at step {page.goes_on.step}, whose state is saved"])
     yield from _now(case)
     if case.lasts and case.forecast is not None:
         if case.forecast.limit_seconds is None:

@@ -24,7 +24,7 @@ Source: torch.distributed.new_group, "requires that all processes in the main gr
 
 _NEW_GROUP = "torch.distributed.new_group"
 # The rank of this process. `ranks` are those of a group.
-_RANK = re.compile(r"(?i)_?(?:(?:global|my|self|world|cur|current|dist)_?)?rank(?:_?id)?|RANK")
+_RANK = re.compile(r"(?i)_?(?:(?:global|my|self|world|cur|current|dist)_?)?rank(?:_?id)?")
 _GET_RANK = re.compile(r"(?:.*\.)?get_(?:global_)?rank")
 _DEEPEST = 4
 
