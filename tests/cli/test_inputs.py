@@ -50,7 +50,7 @@ INPUTS = [
     ("run --channel nonsense train.py", "U06", "paceline run --channel nonsense=DIR train.py"),
     ("run --channel train=/nowhere train.py", "U06", "ls /"),
     ("run --run-id ../x train.py", "U03", "paceline run --run-id r-7f3a91 train.py"),
-    ("run --env A=1 train.py", "U05", "A=1 in front of the command, in place of --env"),
+    ("run --env A=1 train.py", "U05", "A=VALUE in front of the command, in place of --env"),
     ("run --option a=1 train.py", "U05", "paceline run --option a=1 --hosts node1,node2 train.py"),
     ("run --gradients dirct train.py", "X10", "paceline run --gradients direct train.py"),
     ("run --gradients direct+ring train.py", "X11", "paceline run --gradients direct train.py"),

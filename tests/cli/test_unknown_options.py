@@ -14,7 +14,7 @@ from paceline.cli import main
         ("run --no-web hi.py", "leave --no-web out"),
         ("run --nproc_pernode 2 hi.py", "paceline run --nproc_per_node 2 hi.py"),
         ("run --maxrestarts 2 hi.py", "paceline run --max-restarts 2 hi.py"),
-        ("run --env FOO=1 hi.py", "FOO=1 in front of the command, in place of --env"),
+        ("run --env FOO=1 hi.py", "FOO=VALUE in front of the command, in place of --env"),
         ("run --hp lr:0.1 hi.py", "paceline run --hp lr=0.1 hi.py"),
         ("run --signals-to-handle SIGKILL hi.py", "paceline run --signals-to-handle SIGTERM hi.py"),
         ("run --on-hang restart hi.py", "paceline run --on-hang restart --max-restarts 1 hi.py"),

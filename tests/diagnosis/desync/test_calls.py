@@ -150,12 +150,12 @@ def test_healthy_ranks_in_any_interleaving_never_diverge():
             assert comparison.divergences(5, final=True) == ()
 
 
-def made(*members_of_ranks, again=False):
+def made(*members_of_ranks, again=False, group="1"):
     """What the ranks' calls say of who is in their group: one tuple for each rank; `again`: every rank calls twice."""
     comparison = CallComparison()
     for turn in range(1 + again):
         for rank, members in enumerate(members_of_ranks):
-            comparison.add(RankCalls(rank, "1", members, (call(turn + 1),)))
+            comparison.add(RankCalls(rank, group, members, (call(turn + 1),)))
     return comparison
 
 
@@ -177,6 +177,12 @@ def test_a_group_with_the_same_members_everywhere_is_not_mixed(members):
     assert made(*members).mixed_groups(7) == ()
 
 
+@pytest.mark.parametrize("group", ["0", "0 of initialisation 2", "1"])
+def test_ranks_that_make_two_worlds_of_their_own_mix_nothing(group):
+    assert made((0, 1), (0, 1), (0, 1, 2), (0, 1, 2), (0, 1, 2), group=group).mixed_groups(7) == ()
+
+
 def test_of_very_many_ranks_one_of_each_kind_is_shown():
-    (mixed,) = made(*[(0, 1)] * 500, (0, 2)).mixed_groups(7)
-    assert len(mixed.members) == 64 and mixed.members[500] == (0, 2)
+    low, high = tuple(range(500)), tuple(range(500, 502))
+    (mixed,) = made(*[low] * 500, high, high).mixed_groups(7)
+    assert len(mixed.members) == 64 and mixed.members[0] == low and mixed.members[500] == high

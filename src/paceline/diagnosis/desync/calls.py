@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from paceline.diagnosis.case import Call, Divergence, MixedGroup
+from paceline.diagnosis.hang.wait_graph import DEFAULT_GROUP_NAMES
+from paceline.recording.string_table import AGAIN
 
 # Calls shown on either side of the first that differs, and how far apart two calls may have changed places.
 WINDOW = 16
@@ -73,6 +75,7 @@ class _Group:
     ranks: tuple[int, ...] = ()
     # Rank -> the members of the group as it made it.
     members: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    is_mixed: bool = False
     told_mixed: bool = False
     backend: str = ""
     windows: dict[int, deque[Call]] = field(default_factory=dict)
@@ -94,6 +97,7 @@ class CallComparison:
         self._basis = basis
         self._attempt = attempt
         self._groups: dict[tuple[str, str], _Group] = {}
+        self._is_one_world = True
 
     def add(self, of_rank: RankCalls) -> None:
         """Add the calls that one rank issued in one group since the last time."""
@@ -106,9 +110,7 @@ class CallComparison:
             return
         group.ranks = group.ranks or of_rank.group_ranks
         if of_rank.group_ranks and of_rank.rank not in group.members:
-            # Thousands of ranks share one tuple.
-            same = group.ranks == of_rank.group_ranks
-            group.members[of_rank.rank] = group.ranks if same else of_rank.group_ranks
+            self._note_members(group, of_rank)
         group.backend = group.backend or of_rank.backend
         window = group.windows.get(of_rank.rank)
         if window is None:
@@ -141,13 +143,25 @@ class CallComparison:
             found.append(self._report(name, recorder, group, group.found_index, group.found_ns))
         return tuple(found)
 
+    def _note_members(self, group: _Group, of_rank: RankCalls) -> None:
+        # Thousands of ranks share one tuple.
+        same = group.ranks == of_rank.group_ranks
+        group.members[of_rank.rank] = group.ranks if same else of_rank.group_ranks
+        group.is_mixed |= not same
+        is_default = of_rank.group.partition(AGAIN)[0] in DEFAULT_GROUP_NAMES
+        # Ranks that make several worlds of their own are counted anew in each, and so are its groups.
+        if of_rank.rank not in of_rank.group_ranks or (is_default and not same):
+            self._is_one_world = False
+
     def mixed_groups(self, now_ns: int) -> tuple[MixedGroup, ...]:
-        """Groups whose ranks do not agree on who is in them, each once."""
+        """Groups whose ranks do not agree on who is in them, each once; none where the ranks are not of one world."""
         found = []
         for (name, _), group in self._groups.items():
+            if not self._is_one_world or not group.is_mixed or group.told_mixed:
+                continue
             # A group of one rank exchanges nothing, whatever its name.
             kinds = {members: rank for rank, members in reversed(group.members.items()) if len(members) > 1}
-            if len(kinds) > 1 and not group.told_mixed:
+            if len(kinds) > 1:
                 group.told_mixed = True
                 shown = [*sorted(kinds.values()), *sorted(set(group.members) - set(kinds.values()))][:_SHOWN_MEMBERS]
                 members = {rank: group.members[rank] for rank in sorted(shown)}
