@@ -4,7 +4,6 @@ import importlib
 import re
 import time
 from collections.abc import Iterator, Sequence
-from functools import cache
 from pathlib import Path
 from re import _constants as constants
 from re import _parser as parser
@@ -15,6 +14,7 @@ import paceline
 # and more; what grows faster is known by a shorter text.
 LENGTHS = (24, 128, 512, 2048, 16384)
 SECONDS, LONGEST_SECONDS = 0.02, 0.1
+QUADRATIC = re.compile(rb"-+>")
 WAYS = ("findall", "fullmatch", "match")
 # They read words of the user's own command line and of our own messages, and must not miss a password.
 OF_ITS_OWN_USER = ("paceline.storage.urls._USER", "paceline.storage.urls._QUERY")
@@ -118,7 +118,7 @@ def slowest(pattern: re.Pattern, ways: Sequence[str] = WAYS) -> tuple[float, str
     """Seconds of this thread's CPU, and the beginning of the text, with which it takes too long; 0 where it never does."""
     for attack in sorted(attacks(pattern)):
         for length in LENGTHS:
-            most = longest_seconds() if length == LENGTHS[-1] else SECONDS
+            most = LONGEST_SECONDS if length == LENGTHS[-1] else SECONDS
             seconds, text = seconds_of(pattern, ways, attack, length)
             if seconds > most and grows(pattern, ways, attack, length):
                 return seconds, text[:40]
@@ -127,18 +127,16 @@ def slowest(pattern: re.Pattern, ways: Sequence[str] = WAYS) -> tuple[float, str
     return 0.0, ""
 
 
-@cache
-def longest_seconds() -> float:
-    """The limit for the longest text: half of what the quickest pattern that is quadratic needs on this machine, as busy as it is."""
-    pattern = re.compile(rb"-+>")
-    looks = [seconds_of(pattern, ("findall",), ("", "-", ""), LENGTHS[-1])[0] for _ in range(3)]
-    return max(LONGEST_SECONDS, min(looks) / 2)
-
-
 def grows(pattern: re.Pattern, ways: Sequence[str], attack: tuple[str, str, str], length: int) -> bool:
-    """Whether 16 times the text takes more than 64 times as long: linear is 16, quadratic 256, and a busy machine hardly makes four."""
-    short, long = (min(seconds_of(pattern, ways, attack, of)[0] for _ in range(3)) for of in (length // 16, length))
-    return long > 64 * short
+    """Whether 16 times the text takes more than 64 times as long (linear is 16, quadratic 256), and the longest text at least half as
+    long as with the quickest pattern that is quadratic, looked at in turn with it: a busy machine slows both."""
+    looks = [
+        [seconds_of(pattern, ways, attack, of)[0] for of in (length // 16, length)]
+        + [seconds_of(QUADRATIC, ("findall",), ("", "-", ""), length)[0]]
+        for _ in range(3)
+    ]
+    short, long, quadratic = map(min, zip(*looks, strict=True))
+    return long > 64 * short and (length < LENGTHS[-1] or long > quadratic / 2)
 
 
 def seconds_of(

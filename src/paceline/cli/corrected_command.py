@@ -24,7 +24,7 @@ from paceline.cli.parsing import called, spelled, split_at_script
 _SAME_COMMAND = re.compile(r"(?P<before>(?:.*; |\w+=\S+ |sudo )?)paceline [\w-]+ (?P<options>-(?:(?!; ).)*)?\.\.\.")
 _OPTIONS = re.compile(r"(?P<options>--?\w(?:(?![,;] ).)*)")
 _INSTEAD = re.compile(r"(?P<options>-.*) instead of (?P<option>--?[\w-]+) (?P<value>\S+)")
-_OTHER_WORDS = re.compile(r"(?P<words>.+) instead of (?P<given>.+)")
+_OTHER_WORDS = re.compile(r"(?P<words>.+) instead of (?P<given>(?:(?! instead of ).)+)")
 _WORD_LEFT_OUT = re.compile(r"(?P<words>)leave (?P<given>[^-\s]\S*) out")
 _BEHIND = re.compile(r"put (?P<given>-.*) behind the script")
 _LEFT_OUT = re.compile(r"leave (?P<option>--?[\w-]+)(?: (?P<value>\S+))? out\b.*")

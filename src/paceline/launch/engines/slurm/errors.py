@@ -27,7 +27,7 @@ def _says(text: str, code: str, what: str, next: str) -> SlurmRefusal:
 _ALLOWED = "sacctmgr show assoc user=$USER format=account,partition,qos"
 
 UNREACHABLE = _says(
-    r"unable to contact slurm controller|slurm controller .*(?:not respond|unreachable)|connection refused|communication connection failure"
+    r"unable to contact slurm controller|slurm controller .{0,40}(?:not respond|unreachable)|connection refused|communication connection failure"
     r"|socket timed out|zero bytes were transmitted|backup controller in standby|could not establish a configuration",
     "E31",
     "slurmctld cannot be reached",
@@ -52,7 +52,7 @@ REFUSALS = (
     _says(r"account or account/partition", "E32", "Slurm does not take this account here", _ALLOWED),
     _says(r"invalid qos", "E32", "Slurm does not take this QOS", _ALLOWED),
     _says(
-        r"invalid partition|partition .*(?:not exist|invalid)|no partition specified",
+        r"invalid partition|partition .{0,80}(?:not exist|invalid)|no partition specified",
         "E32",
         "there is no such partition",
         "sinfo -s",
@@ -64,13 +64,13 @@ REFUSALS = (
         _ALLOWED,
     ),
     _says(
-        r"accounting/qos policy|assoc(?:iation)?.*limit|qosmax|qosmin|max(?:imum)? .*jobs",
+        r"accounting/qos policy|assoc(?:iation)?.{0,80}limit|qosmax|qosmin|max(?:imum)? .{0,80}jobs",
         "E32",
         "the limits of the account or QOS do not allow it",
         _ALLOWED,
     ),
     _says(r"reservation", "E32", "there is no such reservation for this user", "scontrol show reservation"),
-    _says(r"partition is (?:down|inactive)|partition.*not available", "E32", "the partition takes no jobs", "sinfo -s"),
+    _says(r"partition is (?:down|inactive)|partition.{0,80}not available", "E32", "the partition takes no jobs", "sinfo -s"),
     _says(
         r"time limit|invalid --time",
         "E33",
@@ -85,7 +85,7 @@ REFUSALS = (
     _says(r"generic resource|\bgres\b|\bgpus?\b|\btres\b", "E33", "no node has such devices", "sinfo -N -o '%N %G'"),
     _says(r"feature", "E33", "no node has this feature", "sinfo -N -o '%N %f'"),
     _says(
-        r"invalid node name|nodes? .*not (?:exist|in)|node configuration",
+        r"invalid node name|nodes? .{0,80}not (?:exist|in)|node configuration",
         "E33",
         "no such nodes are to be had",
         "sinfo -N -l",
@@ -94,7 +94,7 @@ REFUSALS = (
     _says(r"job array", "E35", "Slurm does not take this array", "scontrol show config | grep MaxArraySize"),
     _says(r"dependency", "E35", "the dependency names no job", "squeue --me"),
     _says(
-        r"unrecognized option|option .*requires an argument|ambiguous|invalid --",
+        r"unrecognized option|option .{0,80}requires an argument|ambiguous|invalid --",
         "E35",
         "sbatch does not take one of the options",
         "sbatch --help",
