@@ -27,7 +27,8 @@ def _says(text: str, code: str, what: str, next: str) -> SlurmRefusal:
 _ALLOWED = "sacctmgr show assoc user=$USER format=account,partition,qos"
 
 UNREACHABLE = _says(
-    r"unable to contact slurm controller|slurm controller .{0,40}(?:not respond|unreachable)|connection refused|communication connection failure"
+    r"unable to contact slurm controller|slurm controller .{0,40}(?:not respond|unreachable)"
+    r"|connection refused|communication connection failure"
     r"|socket timed out|zero bytes were transmitted|backup controller in standby|could not establish a configuration",
     "E31",
     "slurmctld cannot be reached",
@@ -70,7 +71,12 @@ REFUSALS = (
         _ALLOWED,
     ),
     _says(r"reservation", "E32", "there is no such reservation for this user", "scontrol show reservation"),
-    _says(r"partition is (?:down|inactive)|partition.{0,80}not available", "E32", "the partition takes no jobs", "sinfo -s"),
+    _says(
+        r"partition is (?:down|inactive)|partition.{0,80}not available",
+        "E32",
+        "the partition takes no jobs",
+        "sinfo -s",
+    ),
     _says(
         r"time limit|invalid --time",
         "E33",
