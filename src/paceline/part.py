@@ -6,13 +6,13 @@ The kernel names no part: it asks all that are there, in alphabetical order. A h
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from paceline.errors import UsageError
-from paceline.facts import Job, Placement, Run
+from paceline.facts import Job, Placement, Run, SecondaryStatus, Status
 from paceline.job_file import JobFile
 
 _FOLDER = Path(__file__).parent / "parts"
@@ -58,6 +58,44 @@ class GoesOn:
     """From which step."""
     command: str
     """By which command line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """The state of a job, in SageMaker's words for every engine."""
+
+    status: Status
+    """Status in SageMaker's words."""
+    secondary_status: SecondaryStatus
+    """Secondary status in SageMaker's words."""
+    own_word: str = ""
+    """The state in the engine's own word."""
+    reason: str = ""
+    """The reason, for people."""
+    exit_code: int | None = None
+    """The run's exit code; None: the job has not ended, or the code is not known."""
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    """Name of a host in the job -> its name on the engine."""
+    tries: int = 1
+    """How many times the engine has started the job."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job has ended and its state cannot change any more."""
+        return self.status in (Status.COMPLETED, Status.FAILED, Status.STOPPED)
+
+
+class SubmittedJob(Protocol):
+    """A job that was given to an engine. Each method raises PacelineError where the engine cannot be asked."""
+
+    def observe(self) -> Observation:
+        """The state of the job. The call also brings the recording up to date, as far as the engine can do that."""
+
+    def logs(self, cursor: str | None) -> tuple[Sequence[str], str | None]:
+        """Lines that the engine itself has kept since `cursor` (None: from the beginning), and the next cursor."""
+
+    def cancel(self, *, now: bool = False) -> None:
+        """End the job, with SIGTERM and a grace for every rank; with `now`, at once."""
 
 
 class HostPart:
@@ -116,6 +154,10 @@ class Part:
         `before_instruments()` and `after_instruments()` of it, where they are there, return patches: module -> what runs right after it was
         executed. It may import the standard library, torch, and by relative imports `worker` and the part's own modules.
         """
+        return None
+
+    def submitted(self, run_dir: Path, environ: Mapping[str, str]) -> SubmittedJob | None:
+        """The job that was submitted with this directory; None: not by this part."""
         return None
 
     def on_host(self, host: Host) -> HostPart | None:
