@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from paceline.errors import UsageError
 from paceline.facts import Job, Placement, Run, SecondaryStatus, Status
+from paceline.findings import Verdict
 from paceline.job_file import JobFile
 
+_T = TypeVar("_T")
 _FOLDER = Path(__file__).parent / "parts"
 Line = Callable[[Mapping[str, Any]], str]
 """What a run prints of an event."""
@@ -123,6 +125,53 @@ class HostPart:
         return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltJobs:
+    """The jobs that a file builds, where it is no job itself."""
+
+    lines: Sequence[str]
+    """What the user is told of each."""
+    verdicts: Sequence[Verdict]
+    """The checks of all of them together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """Where a job that is checked is to run, if not on this machine."""
+
+    engine: str
+    """Its engine, by which the checks of a job judge."""
+    machine: str | None
+    """The machine type of every host; None: nobody has said it."""
+    hosts: Callable[[JobFile], Sequence[Verdict]]
+    """Looks at the hosts that the job would get."""
+
+
+class InCheck:
+    """What a part does in `paceline check`. Each hook may be left out; `args`: the options of the command line."""
+
+    def built_by(self, path: Path, name: str) -> BuiltJobs | None:
+        """The jobs that a file builds, which exists and which messages call `name`; None: it builds none.
+
+        Raises:  UsageError: the file can be no job, and builds none
+        """
+        return None
+
+    def elsewhere(self, args: Mapping[str, Any], environ: Mapping[str, str]) -> Elsewhere | None:
+        """Where the job is to run; None: here.
+
+        Raises:  UsageError: there is no such place
+        """
+        return None
+
+    def plan(self, args: Mapping[str, Any], job: Job, machine: str | None) -> object | None:
+        """What the part expects of the job on hosts of this machine type, for its own checks; None: nobody asks for it.
+
+        Raises:  UsageError: it cannot be asked so
+        """
+        return None
+
+
 class Part:
     """A part. Each hook may be left out."""
 
@@ -160,9 +209,18 @@ class Part:
         """The job that was submitted with this directory; None: not by this part."""
         return None
 
+    def in_check(self) -> InCheck:
+        """What the part does in `paceline check`."""
+        return InCheck()
+
     def on_host(self, host: Host) -> HostPart | None:
         """What the part does on a host; None: nothing."""
         return None
+
+
+def first_answer(answers: Iterable[_T | None]) -> _T | None:
+    """The first answer of the parts that is one; the parts behind it are not asked."""
+    return next((answer for answer in answers if answer is not None), None)
 
 
 def rank_modules() -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from paceline.errors import PacelineError, UsageError
-from paceline.part import SubmittedJob, parts
+from paceline.part import SubmittedJob, first_answer, parts
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.runs import first_try, is_submitted, read_document
@@ -16,9 +16,9 @@ def submitted_job(path: Path, environ: Mapping[str, str]) -> SubmittedJob:
     Raises:  UsageError E01: no part that is here knows its engine
     """
     run_dir = first_try(path)
-    for part in parts():
-        if (job := part.submitted(run_dir, environ)) is not None:
-            return job
+    job = first_answer(part.submitted(run_dir, environ) for part in parts())
+    if job is not None:
+        return job
     raise UsageError(
         "E01",
         f"nothing here can ask the engine of {run_dir.name}",

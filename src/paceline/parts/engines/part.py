@@ -1,16 +1,21 @@
-"""Jobs that were given to an engine are found again by the note in their directory."""
+"""Jobs that were given to an engine are found again by the note in their directory; `check` looks at the hosts of an engine."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.part import Observation, Part, SubmittedJob
+from paceline.part import InCheck, Observation, Part, SubmittedJob
 from paceline.recording.layout import SUBMISSION_FILE
 
 
 class JobEngines(Part):
     def submitted(self, run_dir: Path, environ: Mapping[str, str]) -> SubmittedJob | None:
         return JobOfAnEngine(run_dir, environ) if (run_dir / SUBMISSION_FILE).exists() else None
+
+    def in_check(self) -> InCheck:
+        from paceline.parts.engines.check import EnginesInCheck
+
+        return EnginesInCheck()
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,12 @@ REFUSALS = (
         _ALLOWED,
     ),
     _says(r"reservation", "E32", "there is no such reservation for this user", "scontrol show reservation"),
-    _says(r"partition is (?:down|inactive)|partition.{0,80}not available", "E32", "the partition takes no jobs", "sinfo -s"),
+    _says(
+        r"partition is (?:down|inactive)|partition.{0,80}not available",
+        "E32",
+        "the partition takes no jobs",
+        "sinfo -s",
+    ),
     _says(
         r"time limit|invalid --time",
         "E33",
