@@ -1,21 +1,29 @@
-"""What the kernel knows of its parts. A part is a folder below `paceline.parts`, whose `part.py` has a `PART`.
+"""What the kernel knows of its parts. A part is a folder below `paceline.parts`, whose `part.py` has a `PART`, or comes with another
+package under the entry point `paceline.parts` (an example: examples/dataset_part.py).
 
 The kernel names no part: it asks all that are there, in alphabetical order. A hook returns values; what acts on them is in the kernel.
 """
 
 import importlib
+import itertools
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from paceline.errors import UsageError
 from paceline.facts import Job, Placement, Run, SecondaryStatus, Status
 from paceline.findings import Verdict
 from paceline.job_file import JobFile
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "paceline.parts"
+"""The group of entry points by which other packages ship parts; each names a `Part`."""
 _T = TypeVar("_T")
 _FOLDER = Path(__file__).parent / "parts"
 Line = Callable[[Mapping[str, Any]], str]
@@ -247,6 +255,44 @@ def no_job_has(name: str, value: object) -> UsageError:
 
 @cache
 def parts() -> tuple[Part, ...]:
-    """All parts that are there, in alphabetical order of their folders."""
+    """All parts that are there: ours in alphabetical order of their folders, then those that other packages ship.
+
+    Raises:  UsageError E01: a part of another package cannot be loaded
+    """
     names = sorted(found.name for found in pkgutil.iter_modules([str(_FOLDER)]) if found.ispkg)
-    return tuple(importlib.import_module(f"paceline.parts.{name}.part").PART for name in names)
+    ours = (importlib.import_module(f"paceline.parts.{name}.part").PART for name in names)
+    return (*ours, *_of_other_packages(sys.path))
+
+
+def _of_other_packages(folders: Iterable[str]) -> Iterator[Part]:
+    """The parts that packages in these folders ship. `importlib.metadata` takes longer to load than all of paceline's start, so the
+    files are looked through for the group first.
+    """
+    files = itertools.chain.from_iterable(Path(folder).glob("*-info/entry_points.txt") for folder in folders)
+    if not any(_has_our_group(file) for file in files):
+        return
+    from importlib.metadata import entry_points
+
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        try:
+            part = entry.load()
+        except Exception as error:
+            # Somebody else's code is imported: whatever it raises is said, with the name of its package.
+            raise _unusable(entry, f"{type(error).__name__}: {error}") from error
+        if not isinstance(part, Part):
+            raise _unusable(entry, f"{entry.value} is no paceline.part.Part")
+        yield part
+
+
+def _has_our_group(file: Path) -> bool:
+    try:
+        return f"[{GROUP}]" in file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
+
+def _unusable(entry: "EntryPoint", saw: str) -> UsageError:
+    package = entry.dist.name if entry.dist is not None else "its package"
+    return UsageError(
+        "E01", f"the part {entry.name} of {package} cannot be used", saw=saw, next=f"pip uninstall {package}"
+    )
