@@ -1,20 +1,30 @@
-"""What the kernel knows of its parts. A part is a folder below `paceline.parts`, whose `part.py` has a `PART`.
+"""What the kernel knows of its parts. A part is a folder below `paceline.parts`, whose `part.py` has a `PART`, or comes with another
+package under the entry point `paceline.parts` (an example: examples/dataset_part.py).
 
 The kernel names no part: it asks all that are there, in alphabetical order. A hook returns values; what acts on them is in the kernel.
 """
 
 import importlib
+import itertools
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from paceline.errors import UsageError
-from paceline.facts import Job, Placement, Run
+from paceline.facts import Job, Placement, Run, SecondaryStatus, Status
+from paceline.findings import Verdict
 from paceline.job_file import JobFile
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "paceline.parts"
+"""The group of entry points by which other packages ship parts; each names a `Part`."""
+_T = TypeVar("_T")
 _FOLDER = Path(__file__).parent / "parts"
 Line = Callable[[Mapping[str, Any]], str]
 """What a run prints of an event."""
@@ -60,6 +70,44 @@ class GoesOn:
     """By which command line."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """The state of a job, in SageMaker's words for every engine."""
+
+    status: Status
+    """Status in SageMaker's words."""
+    secondary_status: SecondaryStatus
+    """Secondary status in SageMaker's words."""
+    own_word: str = ""
+    """The state in the engine's own word."""
+    reason: str = ""
+    """The reason, for people."""
+    exit_code: int | None = None
+    """The run's exit code; None: the job has not ended, or the code is not known."""
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    """Name of a host in the job -> its name on the engine."""
+    tries: int = 1
+    """How many times the engine has started the job."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job has ended and its state cannot change any more."""
+        return self.status in (Status.COMPLETED, Status.FAILED, Status.STOPPED)
+
+
+class SubmittedJob(Protocol):
+    """A job that was given to an engine. Each method raises PacelineError where the engine cannot be asked."""
+
+    def observe(self) -> Observation:
+        """The state of the job. The call also brings the recording up to date, as far as the engine can do that."""
+
+    def logs(self, cursor: str | None) -> tuple[Sequence[str], str | None]:
+        """Lines that the engine itself has kept since `cursor` (None: from the beginning), and the next cursor."""
+
+    def cancel(self, *, now: bool = False) -> None:
+        """End the job, with SIGTERM and a grace for every rank; with `now`, at once."""
+
+
 class HostPart:
     """What a part does on one host. Each hook may be left out."""
 
@@ -81,6 +129,53 @@ class HostPart:
         """A process that the ranks of this host need beside them, started before them; None: they need none.
 
         Raises:  UsageError: the job does not fit these hosts
+        """
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltJobs:
+    """The jobs that a file builds, where it is no job itself."""
+
+    lines: Sequence[str]
+    """What the user is told of each."""
+    verdicts: Sequence[Verdict]
+    """The checks of all of them together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """Where a job that is checked is to run, if not on this machine."""
+
+    engine: str
+    """Its engine, by which the checks of a job judge."""
+    machine: str | None
+    """The machine type of every host; None: nobody has said it."""
+    hosts: Callable[[JobFile], Sequence[Verdict]]
+    """Looks at the hosts that the job would get."""
+
+
+class InCheck:
+    """What a part does in `paceline check`. Each hook may be left out; `args`: the options of the command line."""
+
+    def built_by(self, path: Path, name: str) -> BuiltJobs | None:
+        """The jobs that a file builds, which exists and which messages call `name`; None: it builds none.
+
+        Raises:  UsageError: the file can be no job, and builds none
+        """
+        return None
+
+    def elsewhere(self, args: Mapping[str, Any], environ: Mapping[str, str]) -> Elsewhere | None:
+        """Where the job is to run; None: here.
+
+        Raises:  UsageError: there is no such place
+        """
+        return None
+
+    def plan(self, args: Mapping[str, Any], job: Job, machine: str | None) -> object | None:
+        """What the part expects of the job on hosts of this machine type, for its own checks; None: nobody asks for it.
+
+        Raises:  UsageError: it cannot be asked so
         """
         return None
 
@@ -118,9 +213,22 @@ class Part:
         """
         return None
 
+    def submitted(self, run_dir: Path, environ: Mapping[str, str]) -> SubmittedJob | None:
+        """The job that was submitted with this directory; None: not by this part."""
+        return None
+
+    def in_check(self) -> InCheck:
+        """What the part does in `paceline check`."""
+        return InCheck()
+
     def on_host(self, host: Host) -> HostPart | None:
         """What the part does on a host; None: nothing."""
         return None
+
+
+def first_answer(answers: Iterable[_T | None]) -> _T | None:
+    """The first answer of the parts that is one; the parts behind it are not asked."""
+    return next((answer for answer in answers if answer is not None), None)
 
 
 def rank_modules() -> str:
@@ -147,6 +255,44 @@ def no_job_has(name: str, value: object) -> UsageError:
 
 @cache
 def parts() -> tuple[Part, ...]:
-    """All parts that are there, in alphabetical order of their folders."""
+    """All parts that are there: ours in alphabetical order of their folders, then those that other packages ship.
+
+    Raises:  UsageError E01: a part of another package cannot be loaded
+    """
     names = sorted(found.name for found in pkgutil.iter_modules([str(_FOLDER)]) if found.ispkg)
-    return tuple(importlib.import_module(f"paceline.parts.{name}.part").PART for name in names)
+    ours = (importlib.import_module(f"paceline.parts.{name}.part").PART for name in names)
+    return (*ours, *_of_other_packages(sys.path))
+
+
+def _of_other_packages(folders: Iterable[str]) -> Iterator[Part]:
+    """The parts that packages in these folders ship. `importlib.metadata` takes longer to load than all of paceline's start, so the
+    files are looked through for the group first.
+    """
+    files = itertools.chain.from_iterable(Path(folder).glob("*-info/entry_points.txt") for folder in folders)
+    if not any(_has_our_group(file) for file in files):
+        return
+    from importlib.metadata import entry_points
+
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        try:
+            part = entry.load()
+        except Exception as error:
+            # Somebody else's code is imported: whatever it raises is said, with the name of its package.
+            raise _unusable(entry, f"{type(error).__name__}: {error}") from error
+        if not isinstance(part, Part):
+            raise _unusable(entry, f"{entry.value} is no paceline.part.Part")
+        yield part
+
+
+def _has_our_group(file: Path) -> bool:
+    try:
+        return f"[{GROUP}]" in file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
+
+def _unusable(entry: "EntryPoint", saw: str) -> UsageError:
+    package = entry.dist.name if entry.dist is not None else "its package"
+    return UsageError(
+        "E01", f"the part {entry.name} of {package} cannot be used", saw=saw, next=f"pip uninstall {package}"
+    )

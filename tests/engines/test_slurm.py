@@ -16,11 +16,12 @@ from submissions import a_submission
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind, SecondaryStatus, Status
 from paceline.launch.engines import jobs
-from paceline.launch.engines.base import Engine, Handle, Observation
+from paceline.launch.engines.base import Engine, Handle
 from paceline.launch.engines.contract import check_cancel, check_ends, check_plan, check_refused
 from paceline.launch.engines.package import package
 from paceline.launch.engines.slurm import engine as slurm
 from paceline.launch.engines.submission import Submission
+from paceline.part import Observation
 from paceline.recording.evidence import evidence
 from paceline.recording.runs import newest_try
 

@@ -9,7 +9,7 @@ from paceline.errors import PacelineError, UsageError
 from paceline.estimator import CapacityError, PyTorch, TrainingInput, TrainingTimeout, UnexpectedStatusException
 from paceline.estimator.failure import failure_of
 from paceline.facts import SecondaryStatus, Status
-from paceline.launch.engines.base import Observation
+from paceline.part import Observation
 
 
 def playing(states, **more):

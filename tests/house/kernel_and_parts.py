@@ -17,6 +17,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 KERNEL = "kernel"
 PATTERNS: tuple[tuple[str, str], ...] = (
     ("parts/comm/*", "comm"),
+    ("parts/engines/*", "engines"),
     ("parts/frameworks/*", "frameworks"),
     ("parts/lab/*", "lab"),
     ("parts/resume/*", "resume"),
@@ -75,7 +76,6 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     ("cli/sagemaker_local.py", "sagemaker"),
     ("cli/submit.py", "engines"),
     ("cli/job/submission.py", "engines"),
-    ("cli/job/engine_logs.py", "engines"),
     ("cli/run/on_hosts.py", "engines"),
     ("cli/run/network.py", "lab"),
     ("cli/bench/*", "lab"),

@@ -21,12 +21,7 @@ FROM_THE_KERNEL: dict[str, tuple[str, ...]] = {
         "launch.engines.host_check",
         "launch.engines.submission",
     ),
-    "cli.logs": ("cli.job.engine_logs",),
-    "cli.parsing": ("launch.engines.jobs",),
-    "cli.prune": ("launch.engines.jobs",),
-    "cli.ps": ("launch.engines.jobs",),
     "cli.run.verb": ("cli.run.network", "cli.run.on_hosts", "cli.web", "emulate.local_hosts"),
-    "cli.stop": ("launch.engines.jobs",),
     "launch.agent.agent": (
         "launch.agent.saved_job",
         "launch.agent.saver_process",
@@ -46,7 +41,6 @@ FROM_THE_KERNEL: dict[str, tuple[str, ...]] = {
 # Module of a part -> what it still imports of a part that it may not know.
 BETWEEN_PARTS: dict[str, tuple[str, ...]] = {
     "cli.plan.recorded": ("measure.rehearsal_file",),
-    "cli.web": ("launch.engines.jobs",),
     "comm.auto.prediction": ("planner.collective",),
     "launch.engines.ray.job": ("recording.saved_state",),
     "launch.engines.sagemaker.request": ("recording.saved_state", "storage.state_store"),

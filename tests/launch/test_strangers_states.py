@@ -17,10 +17,10 @@ from saved_runs import JOB, job, saved_by_two_ranks, saved_run
 from paceline.cli import main
 from paceline.errors import UsageError
 from paceline.launch.agent.state_saving import StateSaving
-from paceline.launch.engines.base import Observation
 from paceline.launch.engines.jobs import note_end
 from paceline.launch.resume_from import load_state
 from paceline.launch.saved_steps import marks_of, place_of, saved_steps
+from paceline.part import Observation
 from paceline.process_identity import boot_id, start_ticks
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory

@@ -1,5 +1,6 @@
 """The kernel and its parts: what is there is found, and without any the kernel runs a job; a companion of a part."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -42,6 +43,7 @@ def test_every_folder_is_a_part():
 
 def test_a_part_may_leave_out_each_hook():
     assert (Part().ports(None), Part().on_host(None), tuple(Part().wrong(None))) == ((), None, ())
+    assert Part().submitted(Path(), {}) is None
     assert (tuple(HostPart().begins(0, ())), HostPart().variables((), 0), HostPart().companion(())) == ((), {}, None)
 
 
@@ -78,7 +80,23 @@ def test_without_any_part_a_job_is_run_watched_and_explained(paceline_with, exam
     for verb in ("top", "logs", "why", "stack", "report"):
         options = {"top": ["--once"], "report": ["-o", "page.html"]}.get(verb, [])
         shown = paceline_with({}, verb, *options)
-        assert "Traceback" not in shown.stderr and shown.returncode in ((0, 2) if verb == "stack" else (0,)), shown
+        assert "Traceback" not in shown.stderr and (shown.returncode == 0 or "error[U20]" in shown.stderr), shown
+
+
+@pytest.mark.parametrize(
+    ("argv", "exit_code"), [(["stop"], 2), (["logs"], 2), (["ps"], 0), (["prune", "--older-than", "1s"], 0)]
+)
+def test_without_the_part_of_its_engine_a_submitted_job_is_not_judged(paceline_with, tmp_path, argv, exit_code):
+    run_dir = tmp_path / ".paceline" / "runs" / "r-000001"
+    run_dir.mkdir(parents=True)
+    (run_dir / "run.json").write_text(json.dumps({"schema": "paceline.run/1", "run_id": "r-000001", "name": "train"}))
+    (run_dir / "submission.json").write_text(json.dumps({"engine": "slurm", "job": {"retries": 1}}))
+    for path in (run_dir / "submission.json", run_dir / "run.json", run_dir):
+        os.utime(path, (0, 0))
+    done = paceline_with({}, *argv)
+    assert done.returncode == exit_code, done
+    assert "nothing here can ask the engine of r-000001" in done.stderr and "slurm" in done.stderr
+    assert run_dir.exists()
 
 
 @pytest.mark.process

@@ -326,7 +326,7 @@ def find_directories(args: argparse.Namespace, verb: str) -> list[Path]:
     say_where(found, args.run, root)
     if is_submitted(found):
         from paceline.cli.progress import ProgressLine
-        from paceline.launch.engines.jobs import brought_up_to_date
+        from paceline.recording.submitted import brought_up_to_date
 
         with ProgressLine(f"asking the engine about {found.name}", shown=not args.json):
             why_not = brought_up_to_date(found, os.environ)

@@ -83,10 +83,10 @@ def _lasts(path: Path) -> bool:
     job = read_document(first / SUBMISSION_FILE).get("job")
     if not isinstance(job, dict) or not (lasts or job.get("retries")):
         return lasts
-    from paceline.launch.engines.jobs import observe
+    from paceline.recording.submitted import submitted_job
 
     try:
-        return not observe(first, os.environ).ended
+        return not submitted_job(first, os.environ).observe().ended
     except PacelineError as error:
         print(f"not judged: {first.name}, whose engine cannot be asked: {error.what}: {error.saw}", file=sys.stderr)
         return True

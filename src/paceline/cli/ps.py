@@ -107,7 +107,7 @@ def recorded_state(path: Path) -> ListedRun:
 
 
 def _ask_the_engine(path: Path) -> None:
-    from paceline.launch.engines.jobs import brought_up_to_date
+    from paceline.recording.submitted import brought_up_to_date
 
     if why_not := brought_up_to_date(path, os.environ):
         print(f"not judged: {path.name}, whose engine cannot be asked: {why_not}", file=sys.stderr)

@@ -11,11 +11,11 @@ from typing import Any
 from paceline.cli.option import RUN, RUN_DIR, Option, Verb
 from paceline.errors import UsageError
 from paceline.facts import Status
-from paceline.launch.engines import jobs
 from paceline.recording.control import ask
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import find_run, first_try, is_below, is_submitted
+from paceline.recording.submitted import submitted_job
 
 VERB = Verb(
     "stop",
@@ -119,9 +119,10 @@ def stopped(path: Path, *, now: bool) -> Stopped:
 
 def _cancelled(run_dir: Path, *, now: bool) -> Stopped:
     """End a job that an engine runs, wherever it runs."""
-    seen = jobs.observe(run_dir, os.environ)
+    job = submitted_job(run_dir, os.environ)
+    seen = job.observe()
     if not seen.ended:
-        jobs.cancel(run_dir, os.environ, now=now)
+        job.cancel(now=now)
     return Stopped(run_dir.name, not seen.ended, seen.ended, seen.status, seen.exit_code, ", through its engine")
 
 

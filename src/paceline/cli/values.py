@@ -7,7 +7,7 @@ is a number that is impossible for the counted or measured thing.
 import os
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from paceline.errors import UsageError
 from paceline.recording.runs import is_run_id
@@ -368,3 +368,16 @@ def fail_on(texts: Sequence[str], known: Sequence[str], shown: Sequence[str] | N
             )
         wanted.add(spelling[word.lower()])
     return frozenset(wanted)
+
+
+def variable(text: str, environ: Mapping[str, str]) -> tuple[str, str]:
+    """A variable for every rank, from `--env NAME[=VALUE]`; without a value it is that of `environ`.
+
+    Raises:  UsageError U03: it has no value, and is not set
+    """
+    name, equals, value = text.partition("=")
+    if not equals and name not in environ:
+        raise UsageError(
+            "U03", f"--env {name}: it is not set here", saw=f"no variable {name}", next=f"--env {name}=VALUE"
+        )
+    return name, value if equals else environ[name]

@@ -365,7 +365,7 @@ def _rank(directories: Sequence[Path], rank: int) -> str:
 
 
 def _asked(path: Path) -> str:
-    from paceline.launch.engines.jobs import brought_up_to_date
+    from paceline.recording.submitted import brought_up_to_date
 
     return brought_up_to_date(path, os.environ) or ""
 

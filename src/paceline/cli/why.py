@@ -18,7 +18,7 @@ from paceline.diagnosis.verdict import Diagnosis, diagnose
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.facts import Evidence, Run, SecondaryStatus, Status
 from paceline.findings import CauseFinding
-from paceline.part import GoesOn, parts
+from paceline.part import GoesOn, first_answer, parts
 from paceline.recording.jsonl import ReadJsonLines, read_json_lines
 
 _ANY = "any"
@@ -147,7 +147,7 @@ def _goes_on(run: Run, directory: Path) -> GoesOn | None:
     """How a run that broke off goes on."""
     if run.status not in (Status.FAILED, Status.STOPPED):
         return None
-    return next((found for part in parts() if (found := part.goes_on(run, directory)) is not None), None)
+    return first_answer(part.goes_on(run, directory) for part in parts())
 
 
 def _time_spent(found: Evidence, case: Case) -> Sequence[tuple[str, float | None]]:

@@ -8,9 +8,9 @@ from typing import Any
 from paceline.contract.describe import StatusTransition, job_progress
 from paceline.contract.hyperparameters import to_wire
 from paceline.facts import Channel, Run, Status
-from paceline.launch.engines.base import Observation
 from paceline.launch.engines.jobs import Submitted
 from paceline.launch.engines.submission import Submission
+from paceline.part import Observation
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import newest_try

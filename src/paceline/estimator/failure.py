@@ -6,7 +6,7 @@ from paceline.diagnosis.crash.known_exceptions import ways_out
 from paceline.diagnosis.crash.root_cause import by_blame, how_it_ended
 from paceline.estimator.exceptions import CapacityError, TrainingTimeout, UnexpectedStatusException
 from paceline.facts import RankExit, SecondaryStatus
-from paceline.launch.engines.base import Observation
+from paceline.part import Observation
 from paceline.recording.evidence import listed_ranks, read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import newest_try

@@ -14,7 +14,7 @@ from paceline.estimator.session import Surroundings, surroundings
 from paceline.estimator.unused import metrics_without_value, nothing_kept
 from paceline.facts import Status
 from paceline.launch.engines import jobs
-from paceline.launch.engines.base import Observation
+from paceline.part import Observation
 from paceline.recording.layout import SUBMISSION_FILE
 from paceline.recording.runs import list_runs
 

@@ -1,14 +1,21 @@
 """Collects the facts that the checks need from a job's arguments: asks the catalogue, counts local channels, reads the script as text."""
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from paceline.catalog.lookup import find_accelerator, find_machine_type
 from paceline.catalog.types import MachineType
 from paceline.contract.channels import SHARDED_BY_KEY, keys
 from paceline.errors import UsageError
 from paceline.facts import Channel, Program
+from paceline.job_file import JobFile
+from paceline.probes.host_before import read_host
+from paceline.recording.runs import runs_root
+from paceline.rules.host_facts import HostFacts
 from paceline.rules.job_facts import BeforeRun, ChannelKeys
 from paceline.rules.sources import read_source, read_sources
 
@@ -54,6 +61,14 @@ def before_of(
         requirements=read_source(directory / "requirements.txt") if directory is not None else None,
         **more,
     )
+
+
+def this_host(file: JobFile, environ: Mapping[str, str]) -> HostFacts:
+    """This machine as the host of a job."""
+    directory = Path(file.run_dir or runs_root(environ=environ)).expanduser()
+    ports = [file.job.agents_port] if file.job.agents_port else []
+    read = read_host(os.uname().nodename, directory, ports)
+    return msgspec.convert({**read, "clock_offset_seconds": 0.0}, HostFacts, str_keys=True)
 
 
 def gpu_count(machine: MachineType | None) -> int | None:

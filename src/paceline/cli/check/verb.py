@@ -4,30 +4,22 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paceline.cli.job.options import VERB as RUN
 from paceline.cli.job.options import parse_run
 from paceline.cli.option import Option, Verb
 from paceline.cli.parsing import VerbParser, split_at_script
 from paceline.cli.terminal import columns, use_color
-from paceline.cli.values import duration, fail_on
-from paceline.errors import UsageError
-from paceline.findings import Finding, Judgement, Severity, Verdict
+from paceline.cli.values import fail_on, variable
+from paceline.findings import Severity, Verdict
 from paceline.job_file import JobFile
-from paceline.launch.engines.base import PLACES, load
-
-if TYPE_CHECKING:
-    from paceline.estimator.in_source import FoundEstimator
+from paceline.launch.engines.base import PLACES
+from paceline.part import BuiltJobs, first_answer, parts
 
 _NEVER = "never"
-# A script without one of these words builds no estimator.
-_BUILDS = ("sagemaker", "paceline")
-# SageMaker's API on this machine: its jobs are SageMaker's, its machine is this one.
-_JOBS_OF, _MACHINES = {"sagemaker-local": "sagemaker"}, {"sagemaker-local": "local"}
 _OF_THE_JOB = (
     "nnodes", "nproc-per-node", "master-addr", "module", "no-python", "run-path", "max-run", "hp", "hyperparameters", "hp-profile",
     "channel", "output", "checkpoints", "source-dir", "standalone", "local-hosts", "opt-ml",
@@ -118,62 +110,27 @@ def run(args: argparse.Namespace) -> int:
     from paceline.views.sarif import sarif_text
 
     wanted = _fail_on(args.fail_on)
-    estimators = _estimators(args)
-    verdicts = _verdicts_of_estimators(*estimators) if estimators else verdicts_of(args)
+    built = _built_by(args)
+    verdicts = built.verdicts if built is not None else verdicts_of(args)
     if args.sarif is not None:
         _write(args.sarif, sarif_text(verdicts))
     if args.json:
         print(json.dumps(checks_facts(verdicts)))
     else:
-        for one in estimators[0] if estimators else ():
-            its_script = f", and its script {one.script}" if one.script else ""
-            print(f"paceline  {one.place} builds {one.class_name}(): its job is checked{its_script}")
+        for line in built.lines if built is not None else ():
+            print(line)
         print(checks_text(verdicts, width=columns(sys.stdout), color=use_color(args.color, sys.stdout)))
     found = [finding for verdict in verdicts for finding in verdict.findings]
     return int(any(finding.code in wanted or str(finding.severity) in wanted for finding in found))
 
 
-def _estimators(args: argparse.Namespace) -> tuple[Sequence["FoundEstimator"], Path] | None:
-    """The estimators that the named script or notebook builds, and the directory in which it lies; None: it builds none, or is not there.
-
-    Raises:  UsageError U02: a notebook that builds none, or cannot be read
-    """
-    from paceline.estimator.in_source import cells_of, estimators_in
-
+def _built_by(args: argparse.Namespace) -> BuiltJobs | None:
+    """The jobs that the named script or notebook builds; None: it builds none, or is not there."""
     name = args.script_argv[0] if args.script_argv else ""
     path = Path(name)
-    is_notebook = path.suffix == ".ipynb"
-    if not path.is_file() or not (is_notebook or path.suffix == ".py"):
+    if not path.is_file():
         return None
-    cells = cells_of(path, name)
-    found = estimators_in(cells) if any(word in cell.text for cell in cells for word in _BUILDS) else []
-    if is_notebook and not found:
-        raise UsageError(
-            "U02",
-            f"{name} is a notebook, and its cells build no estimator",
-            saw=f"{len(cells)} cells of code",
-            next="paceline check train.py, with the script that the job runs",
-        )
-    return (found, path.absolute().parent) if found else None
-
-
-def _verdicts_of_estimators(found: Sequence["FoundEstimator"], directory: Path) -> tuple[Verdict, ...]:
-    """The verdicts on all of their jobs, one for each check."""
-    from paceline.estimator.in_source import verdicts_of_estimator
-
-    of_code: dict[str, list[Verdict]] = {}
-    for one in found:
-        for verdict in verdicts_of_estimator(one, directory):
-            of_code.setdefault(verdict.code, []).append(verdict)
-    return tuple(_together(verdicts) for _, verdicts in sorted(of_code.items()))
-
-
-def _together(verdicts: Sequence[Verdict]) -> Verdict:
-    findings = tuple(dict.fromkeys(finding for verdict in verdicts for finding in verdict.findings))
-    if findings:
-        return replace(verdicts[0], judgement=Judgement.FIRED, findings=findings, missing="")
-    unseen = next((verdict for verdict in verdicts if verdict.judgement is Judgement.NOT_JUDGED), None)
-    return unseen or verdicts[0]
+    return first_answer(part.in_check().built_by(path, name) for part in parts())
 
 
 def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
@@ -182,8 +139,6 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
     Raises:  UsageError: the command line describes an impossible job
     """
     from paceline.cli.job.job import job_file_of
-    from paceline.cli.job.submission import key_and_value, variable
-    from paceline.cli.submit import planned
     from paceline.launch.program import require_program
     from paceline.probes.environment import read_cpu
     from paceline.probes.gpus import has_accelerator
@@ -194,19 +149,22 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
     # Without a script, only the machine is checked; any script name would do.
     run_args = parse_run([*args.run_argv, *(args.script_argv or ["script.py"])], {})
     file = job_file_of(run_args)
-    options = dict(key_and_value(text) for text in args.option)
-    if args.hosts is not None:
-        options["hosts"] = args.hosts
-    of_the_host = _host_verdicts(args, file, run_args, options)
+    settings = vars(args)
+    place = first_answer(part.in_check().elsewhere(settings, os.environ) for part in parts())
+    # A host of a job by hand looks at itself: the others are looked at where they are.
+    is_first = run_args.local_hosts is None and file.job.max_hosts > 1 and file.job.is_first
+    asked = file if is_first else replace(file, job=replace(file.job, agents_port=None))
+    of_the_hosts = tuple(place.hosts(asked)) if place is not None else _of_this_host(asked, run_args.local_hosts)
     if not args.script_argv:
-        return of_the_host
+        return of_the_hosts
     job = file.job
     require_program(job, os.environ)
     environment = dict(variable(text, os.environ) for text in args.env)
-    instance = args.instance or options.get("instance_type")
-    is_here = args.engine == "local" and args.hosts is None and instance is None
+    instance = args.instance or (place.machine if place is not None else None)
+    engine = place.engine if place is not None else "local"
+    is_here = place is None and instance is None
     before = before_of(
-        engine=_JOBS_OF.get(args.engine, args.engine),
+        engine=engine,
         instance_type=instance,
         hosts=job.max_hosts,
         ranks_per_host=file.ranks_per_host,
@@ -214,14 +172,14 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
         directory=Path(job.contract.code_dir or Path.cwd()),
         channels=job.contract.channels,
         launcher="torch_distributed",
-        torch_version=read_torch().version if args.engine == "local" and instance is None else None,
+        torch_version=read_torch().version if engine == "local" and instance is None else None,
         cpus_per_host=read_cpu()["usable_count"] if is_here and has_accelerator() is False else None,
         max_run_seconds=job.max_run_seconds,
         checkpoint_url=job.checkpoint_url,
         environment=environment,
         hyperparameters=job.contract.hyperparameters,
         profile=job.contract.profile,
-        plan=planned(instance, job.max_hosts, job.max_run_seconds, args.plan) if args.plan is not None else None,
+        plan=first_answer(part.in_check().plan(settings, job, instance) for part in parts()),
     )
     # Elsewhere the engine says where the hosts meet.
     by_hand = is_here and run_args.local_hosts is None and not run_args.standalone
@@ -232,34 +190,16 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
             has_opt_ml=job.contract.opt_ml or job.contract.shown_at_opt_ml,
         )
     )
-    return (*of_the_job, *of_the_host)
+    return (*of_the_job, *of_the_hosts)
 
 
-def _host_verdicts(
-    args: argparse.Namespace, file: JobFile, run_args: argparse.Namespace, options: Mapping[str, str]
-) -> tuple[Verdict, ...]:
-    """The verdicts of the host checks on the hosts that the job would get, and why other hosts were not checked."""
-    from paceline.launch.engines.host_check import look_at
-    from paceline.launch.engines.submission import Submission
-    from paceline.rules.host_facts import HostsBefore, host_verdicts, hosts_not_judged
+def _of_this_host(file: JobFile, local_hosts: int | None) -> tuple[Verdict, ...]:
+    from paceline.rules.collect import this_host
+    from paceline.rules.host_facts import HostsBefore, host_verdicts
 
-    name = "ssh" if args.hosts is not None else _MACHINES.get(args.engine, args.engine)
-    # A host of a job by hand looks at itself: the others are looked at where they are.
-    by_hand = run_args.local_hosts is None and file.job.max_hosts > 1
-    job = file.job if by_hand and file.job.is_first else replace(file.job, agents_port=None)
-    asked = Submission(file=replace(file, job=job), hosts=job.max_hosts, engine_options=options)
-    seen = look_at(load(name, os.environ, options), asked, duration("--wait", args.wait, example="5m", zero=True))
-    refused: dict[str, list[Finding]] = {}
-    for error in seen.refused:
-        finding = Finding(code=error.code, severity=Severity.ERROR, what=error.what, saw=error.saw, next=error.next)
-        refused.setdefault(error.code, []).append(finding)
-    unseen = tuple(Verdict(code, Judgement.FIRED, tuple(findings)) for code, findings in sorted(refused.items()))
-    if not seen.hosts:
-        return (*unseen, *hosts_not_judged(seen.unknown or "the hosts of the job: none could be looked at"))
-    count = 1 if run_args.local_hosts is not None else max(job.max_hosts, len(seen.hosts) + len(seen.refused))
     ranks = int(file.ranks_per_host) if file.ranks_per_host.isdecimal() else None
-    before = HostsBefore(hosts=seen.hosts, host_count=count, ranks_per_host=ranks, links=seen.links)
-    return (*unseen, *host_verdicts(before))
+    count = 1 if local_hosts is not None else file.job.max_hosts
+    return host_verdicts(HostsBefore(hosts=(this_host(file, os.environ),), host_count=count, ranks_per_host=ranks))
 
 
 def _fail_on(texts: Sequence[str]) -> frozenset[str]:

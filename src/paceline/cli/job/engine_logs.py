@@ -5,8 +5,8 @@ import sys
 import time
 from pathlib import Path
 
-from paceline.launch.engines import jobs
-from paceline.launch.engines.base import Observation
+from paceline.part import Observation
+from paceline.recording.submitted import submitted_job
 from paceline.terminal_text import visible
 
 _POLL_SECONDS = 0.5
@@ -18,11 +18,12 @@ def print_logs(run_dir: Path, *, follow: bool, raw: bool) -> Observation:
 
     Raises:  PacelineError: the engine cannot be asked
     """
+    job = submitted_job(run_dir, os.environ)
     cursor: str | None = None
     sys.stdout.flush()
     while True:
-        seen = jobs.observe(run_dir, os.environ)
-        lines, cursor = jobs.logs(run_dir, cursor, os.environ)
+        seen = job.observe()
+        lines, cursor = job.logs(cursor)
         for line in lines:
             sys.stdout.buffer.write(((line if raw else visible(line)) + "\n").encode(errors="backslashreplace"))
         sys.stdout.flush()

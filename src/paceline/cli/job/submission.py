@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paceline.cli.job.job import job_file_of
 from paceline.cli.job.options import VERB, parse_run
-from paceline.cli.values import bad_value
+from paceline.cli.values import bad_value, variable
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
 from paceline.job_file import HostSetup
@@ -146,19 +146,6 @@ def _hosts(counted: int, named: str | None) -> int:
             next="leave --nnodes out",
         )
     return len(hosts)
-
-
-def variable(text: str, environ: Mapping[str, str]) -> tuple[str, str]:
-    """A variable for every rank, from `--env NAME[=VALUE]`; without a value it is that of `environ`.
-
-    Raises:  UsageError U03: it has no value, and is not set
-    """
-    name, equals, value = text.partition("=")
-    if not equals and name not in environ:
-        raise UsageError(
-            "U03", f"--env {name}: it is not set here", saw=f"no variable {name}", next=f"--env {name}=VALUE"
-        )
-    return name, value if equals else environ[name]
 
 
 def _retries(number: int) -> int:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from paceline.errors import HostLost
 from paceline.facts import SecondaryStatus, Status
-from paceline.launch.engines.base import Observation
 from paceline.launch.engines.jobs import note_end
 from paceline.launch.engines.submission import Submission, as_run
+from paceline.part import Observation
 from paceline.recording.layout import RunDirectory
 from paceline.recording.writer import EventLog
 from paceline.terminal_text import write_line

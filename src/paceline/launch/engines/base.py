@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from paceline.clone import install_command
 from paceline.errors import UsageError
-from paceline.facts import SecondaryStatus, Status
 from paceline.launch.engines.submission import Submission
+from paceline.part import Observation
 from paceline.spelling import nearest
 
 ENGINES = ("local", "ssh", "ray", "slurm", "sagemaker", "fake")
@@ -66,31 +66,6 @@ class Request:
     """The document that is sent to the engine."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Name -> text of each file that is written with it, such as a batch script."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """The state of a job, in SageMaker's words for every engine."""
-
-    status: Status
-    """Status in SageMaker's words."""
-    secondary_status: SecondaryStatus
-    """Secondary status in SageMaker's words."""
-    own_word: str = ""
-    """The state in the engine's own word."""
-    reason: str = ""
-    """The reason, for people."""
-    exit_code: int | None = None
-    """The run's exit code; None: the job has not ended, or the code is not known."""
-    nodes: Mapping[str, str] = field(default_factory=dict)
-    """Name of a host in the job -> its name on the engine."""
-    tries: int = 1
-    """How many times the engine has started the job."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether the job has ended and its state cannot change any more."""
-        return self.status in (Status.COMPLETED, Status.FAILED, Status.STOPPED)
 
 
 class Engine(Protocol):

@@ -13,9 +13,10 @@ import msgspec
 from paceline.errors import PacelineError
 from paceline.facts import Status
 from paceline.launch.engines import jobs
-from paceline.launch.engines.base import Capabilities, Engine, Observation
+from paceline.launch.engines.base import Capabilities, Engine
 from paceline.launch.engines.host_check import HostStarter, SeenHosts, chosen_pairs, look_at
 from paceline.launch.engines.submission import Submission
+from paceline.part import Observation
 
 _POLL_SECONDS = 0.2
 

@@ -20,8 +20,9 @@ import msgspec
 from paceline.errors import HostLost, PacelineError, UsageError
 from paceline.facts import Run, SecondaryStatus, Status
 from paceline.launch.agent.guardian import send
-from paceline.launch.engines.base import Engine, Handle, Observation, Request, Sent, load, nobody_asks
+from paceline.launch.engines.base import Engine, Handle, Request, Sent, load, nobody_asks
 from paceline.launch.engines.jobs import note_end
+from paceline.part import Observation
 from paceline.process_identity import start_ticks
 from paceline.recording.control import ask
 from paceline.recording.evidence import read_run

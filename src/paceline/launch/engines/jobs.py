@@ -10,19 +10,20 @@ from typing import Any
 
 import msgspec
 
-from paceline.errors import PacelineError, UsageError
+from paceline.errors import UsageError
 from paceline.facts import Channel, Contract, Job, Program
 from paceline.job_file import JobFile
 from paceline.launch.disk import refused_by_disk
 from paceline.launch.engines import endpoints
-from paceline.launch.engines.base import Engine, Handle, Observation, Request, Sent, nobody_asks
+from paceline.launch.engines.base import Engine, Handle, Request, Sent, nobody_asks
 from paceline.launch.engines.base import load as load_engine
 from paceline.launch.engines.submission import Submission
+from paceline.part import Observation
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.owner import require_own, stranger
 from paceline.recording.plain_files import read_plain
-from paceline.recording.runs import create_run, first_try, newest_try, register
+from paceline.recording.runs import create_run, newest_try, register
 from paceline.recording.writer import EventLog, write_json
 from paceline.storage.urls import shown
 
@@ -191,18 +192,6 @@ def note_end(path: Path, seen: Observation) -> None:
             "exits": [],
         }
     )
-
-
-def brought_up_to_date(path: Path, environ: Mapping[str, str]) -> str | None:
-    """Observe the job of a recording before the recording is read. Returns why this failed; None: it succeeded, or was not needed."""
-    run_dir = first_try(path)
-    if not (run_dir / SUBMISSION_FILE).exists() or read_run((RunDirectory(path),))[0].finished_ns is not None:
-        return None
-    try:
-        observe(run_dir, environ)
-    except PacelineError as error:
-        return f"{error.what}: {error.saw}"
-    return None
 
 
 def logs(run_dir: Path, cursor: str | None, environ: Mapping[str, str]) -> tuple[Sequence[str], str | None]:

@@ -21,7 +21,6 @@ from paceline.launch.engines.base import (
     Capabilities,
     Engine,
     Handle,
-    Observation,
     Request,
     Sent,
     known_options,
@@ -30,6 +29,7 @@ from paceline.launch.engines.base import (
 from paceline.launch.engines.host_check import StartedHost
 from paceline.launch.engines.remote_program import ConnectionLost
 from paceline.launch.engines.submission import Submission, host_file
+from paceline.part import Observation
 from paceline.recording.runs import read_document
 from paceline.recording.writer import write_json
 

@@ -31,7 +31,6 @@ from paceline.launch.engines.base import (
     Capabilities,
     Engine,
     Handle,
-    Observation,
     Request,
     Sent,
     known_options,
@@ -54,6 +53,7 @@ from paceline.launch.engines.sagemaker.request import (
 )
 from paceline.launch.engines.sagemaker.status import host_of, in_order, observation, read_cursor
 from paceline.launch.engines.submission import Submission
+from paceline.part import Observation
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paceline.facts import SecondaryStatus, Status
-from paceline.launch.engines.base import Observation
 from paceline.launch.engines.sagemaker.entry import RECORDING
+from paceline.part import Observation
 
 TIME_IS_UP = 204
 NEVER_ARRIVED = 201

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from paceline.errors import PacelineError, UsageError
 from paceline.facts import SecondaryStatus, Status
-from paceline.launch.engines.base import Capabilities, Engine, Handle, Observation, Request, Sent, nobody_asks
+from paceline.launch.engines.base import Capabilities, Engine, Handle, Request, Sent, nobody_asks
 from paceline.launch.engines.host_check import StartedHost
 from paceline.launch.engines.package import unpack
 from paceline.launch.engines.slurm import script as script
@@ -25,6 +25,7 @@ from paceline.launch.engines.slurm import states as states
 from paceline.launch.engines.slurm.errors import absent, refused
 from paceline.launch.engines.slurm.hosts import started_on_nodes
 from paceline.launch.engines.submission import Submission
+from paceline.part import Observation
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.plain_files import open_plain, read_plain

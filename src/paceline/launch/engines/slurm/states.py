@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from paceline.clone import install_command
 from paceline.errors import PacelineError
 from paceline.facts import SecondaryStatus, Status
-from paceline.launch.engines.base import Observation
+from paceline.part import Observation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

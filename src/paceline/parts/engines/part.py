@@ -1,0 +1,42 @@
+"""Jobs that were given to an engine are found again by the note in their directory; `check` looks at the hosts of an engine."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.part import InCheck, Observation, Part, SubmittedJob
+from paceline.recording.layout import SUBMISSION_FILE
+
+
+class JobEngines(Part):
+    def submitted(self, run_dir: Path, environ: Mapping[str, str]) -> SubmittedJob | None:
+        return JobOfAnEngine(run_dir, environ) if (run_dir / SUBMISSION_FILE).exists() else None
+
+    def in_check(self) -> InCheck:
+        from paceline.parts.engines.check import EnginesInCheck
+
+        return EnginesInCheck()
+
+
+@dataclass(frozen=True, slots=True)
+class JobOfAnEngine(SubmittedJob):
+    run_dir: Path
+    environ: Mapping[str, str]
+
+    def observe(self) -> Observation:
+        from paceline.launch.engines.jobs import observe
+
+        return observe(self.run_dir, self.environ)
+
+    def logs(self, cursor: str | None) -> tuple[Sequence[str], str | None]:
+        from paceline.launch.engines.jobs import logs
+
+        return logs(self.run_dir, cursor, self.environ)
+
+    def cancel(self, *, now: bool = False) -> None:
+        from paceline.launch.engines.jobs import cancel
+
+        cancel(self.run_dir, self.environ, now=now)
+
+
+PART = JobEngines()
