@@ -13,6 +13,7 @@ from typing import Any
 
 from paceline.errors import UsageError
 from paceline.facts import Job, Placement, Run
+from paceline.findings import Rule
 from paceline.job_file import JobFile
 
 _FOLDER = Path(__file__).parent / "parts"
@@ -109,6 +110,10 @@ class Part:
     def lines(self) -> Mapping[str, Line]:
         """The part's events, each with what a run prints of it; an empty text: nothing."""
         return {}
+
+    def checks(self) -> Sequence[Rule]:
+        """Checks of a job before it starts; each is asked about a `rules.job_facts.BeforeRun`."""
+        return ()
 
     def in_rank(self) -> str | None:
         """The module of the part inside a rank, below our package, as "parts.comm.in_rank"; None: it has none.

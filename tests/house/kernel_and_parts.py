@@ -19,6 +19,7 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     ("parts/comm/*", "comm"),
     ("parts/frameworks/*", "frameworks"),
     ("parts/lab/*", "lab"),
+    ("parts/plan/*", "plan"),
     ("parts/resume/*", "resume"),
     ("parts/sagemaker/*", "sagemaker"),
     # Inside a rank.

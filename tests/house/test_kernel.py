@@ -37,9 +37,6 @@ FROM_THE_KERNEL: dict[str, tuple[str, ...]] = {
     ),
     "launch.coordinator.coordinator": ("launch.coordinator.resume_monitor",),
     "launch.run": ("launch.resume_from",),
-    "rules.checks.k04_memory": ("planner.answer",),
-    "rules.checks.k05_time_limit": ("planner.answer",),
-    "rules.job_facts": ("planner.answer",),
     "worker.bootstrap": ("worker.resume",),
     "worker.program": ("worker.resume", "worker.resume.insert"),
 }
