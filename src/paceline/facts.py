@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 # These are public, because `paceline.recording.evidence` returns them. The other classes are internal.
-__all__ = ["Evidence", "RankError", "RankExit", "RankRecord", "Run", "SecondaryStatus", "Status", "Step"]
+__all__ = ["Evidence", "Placement", "RankError", "RankExit", "RankRecord", "Run", "SecondaryStatus", "Status", "Step"]
 
 # Of so many digits Python makes a number without complaint; a longer number is several.
 _NUMBER = re.compile(r"([0-9]{1,18})")

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from paceline.errors import UsageError
 from paceline.facts import Job, Placement, Run, SecondaryStatus, Status
-from paceline.findings import Verdict
+from paceline.findings import Rule, Verdict
 from paceline.job_file import JobFile
+
+__all__ = ["Companion", "Host", "HostPart", "Part"]
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-GROUP = "paceline.parts"
+GROUP = f"{__package__}.parts"
 """The group of entry points by which other packages ship parts; each names a `Part`."""
 _T = TypeVar("_T")
 _FOLDER = Path(__file__).parent / "parts"
@@ -155,6 +157,14 @@ class Elsewhere:
     """Looks at the hosts that the job would get."""
 
 
+class ExpectedLength(Protocol):
+    """What the kernel reads of a plan. Checks of a part may know the whole of it."""
+
+    @property
+    def hours(self) -> float | None:
+        """Of the whole job; None: not known."""
+
+
 class InCheck:
     """What a part does in `paceline check`. Each hook may be left out; `args`: the options of the command line."""
 
@@ -172,8 +182,8 @@ class InCheck:
         """
         return None
 
-    def plan(self, args: Mapping[str, Any], job: Job, machine: str | None) -> object | None:
-        """What the part expects of the job on hosts of this machine type, for its own checks; None: nobody asks for it.
+    def plan(self, args: Mapping[str, Any], job: Job, machine: str | None) -> ExpectedLength | None:
+        """The plan of the job on hosts of this machine type, which the checks of parts read too; None: nobody asks for one.
 
         Raises:  UsageError: it cannot be asked so
         """
@@ -204,6 +214,10 @@ class Part:
     def lines(self) -> Mapping[str, Line]:
         """The part's events, each with what a run prints of it; an empty text: nothing."""
         return {}
+
+    def checks(self) -> Sequence[Rule]:
+        """Checks of a job before it starts; each is asked about a `rules.job_facts.BeforeRun`."""
+        return ()
 
     def in_rank(self) -> str | None:
         """The module of the part inside a rank, below our package, as "parts.comm.in_rank"; None: it has none.

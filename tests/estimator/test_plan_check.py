@@ -6,10 +6,10 @@ import pytest
 
 from paceline.errors import UsageError
 from paceline.estimator.plan_check import planned_row
+from paceline.parts.plan.k04_memory import RULE as MEMORY
 from paceline.planner.answer import Fit
 from paceline.planner.trace_json import to_plain
 from paceline.planner.workload import Workload
-from paceline.rules.checks.k04_memory import RULE as MEMORY
 from paceline.rules.job_facts import BeforeRun, checks_of
 
 

@@ -20,6 +20,7 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     ("parts/engines/*", "engines"),
     ("parts/frameworks/*", "frameworks"),
     ("parts/lab/*", "lab"),
+    ("parts/plan/*", "plan"),
     ("parts/resume/*", "resume"),
     ("parts/sagemaker/*", "sagemaker"),
     # Inside a rank.

@@ -13,14 +13,7 @@ EDGES = {
 }
 # Module of the kernel -> what it still imports of a part.
 FROM_THE_KERNEL: dict[str, tuple[str, ...]] = {
-    "cli.check.verb": (
-        "cli.job.submission",
-        "cli.submit",
-        "estimator.in_source",
-        "launch.engines.base",
-        "launch.engines.host_check",
-        "launch.engines.submission",
-    ),
+    "cli.check.verb": ("launch.engines.base",),
     "cli.run.verb": ("cli.run.network", "cli.run.on_hosts", "cli.web", "emulate.local_hosts"),
     "launch.agent.agent": (
         "launch.agent.saved_job",
@@ -32,9 +25,6 @@ FROM_THE_KERNEL: dict[str, tuple[str, ...]] = {
     ),
     "launch.coordinator.coordinator": ("launch.coordinator.resume_monitor",),
     "launch.run": ("launch.resume_from",),
-    "rules.checks.k04_memory": ("planner.answer",),
-    "rules.checks.k05_time_limit": ("planner.answer",),
-    "rules.job_facts": ("planner.answer",),
     "worker.bootstrap": ("worker.resume",),
     "worker.program": ("worker.resume", "worker.resume.insert"),
 }

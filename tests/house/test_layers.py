@@ -74,10 +74,6 @@ IN_A_RANK = {
 # Arrows that the floors do not allow: (module, what it imports) -> why it reads better so.
 ALLOWED_ARROWS: dict[tuple[str, str], str] = {
     ("paceline", "paceline.api"): "its names are those of the package too, loaded when the first of them is asked for",
-    (
-        "paceline.cli.check.verb",
-        "paceline.estimator.in_source",
-    ): "a script that builds an estimator is a job: it is checked by what fit() is checked by",
     ("paceline.emulate.local_hosts", "paceline.probes.ports"): "a host on this machine needs a port that is free on it",
     ("paceline.emulate.limits", "paceline.probes.cgroup"): "a limit is set where the probe will read it",
     ("paceline.contract.local_key", "paceline.recording.plain_files"): "an entry may have been laid by somebody else",

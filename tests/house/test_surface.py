@@ -7,7 +7,7 @@ A line of surface.txt goes when what it names goes. A line is added only by an i
 from pathlib import Path
 
 from paceline.cli import VERBS, verb_module
-from paceline.rules import discover, pages
+from paceline.rules import checks_of_parts, discover, pages
 
 LIST = Path(__file__).parent / "surface.txt"
 
@@ -27,7 +27,8 @@ def offered() -> set[str]:
 
 def own_codes() -> set[str]:
     """Codes that are neither a cause nor a check: those grow by files."""
-    return set(pages()) - {rule.code for folder in ("checks", "source", "hosts", "causes") for rule in discover(folder)}
+    rules = (rule for folder in ("checks", "source", "hosts", "causes") for rule in discover(folder))
+    return set(pages()) - {rule.code for rule in (*rules, *checks_of_parts())}
 
 
 def test_nothing_is_offered_that_is_not_listed():

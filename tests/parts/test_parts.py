@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,21 @@ PART = Example()
 """
 
 
+CHECKS = """
+from paceline.findings import Finding, Rule, Severity
+from paceline.part import Part
+
+def find(before):
+    yield Finding(code="K98", severity=Severity.ERROR, what="no part likes it", saw=before.script_path, next="take another")
+
+class Example(Part):
+    def checks(self):
+        return [Rule("K98", "It is not liked\\n\\nWhat it means: Nothing.\\n", find)]
+
+PART = Example()
+"""
+
+
 def test_every_folder_is_a_part():
     folders = sorted(path.parent.name for path in (PACKAGE / "parts").glob("*/part.py"))
     assert [type(part).__module__.split(".")[-2] for part in parts()] == folders
@@ -43,7 +59,7 @@ def test_every_folder_is_a_part():
 
 def test_a_part_may_leave_out_each_hook():
     assert (Part().ports(None), Part().on_host(None), tuple(Part().wrong(None))) == ((), None, ())
-    assert Part().submitted(Path(), {}) is None
+    assert Part().submitted(Path(), {}) is None and not Part().checks()
     assert (tuple(HostPart().begins(0, ())), HostPart().variables((), 0), HostPart().companion(())) == ((), {}, None)
 
 
@@ -125,6 +141,19 @@ def test_a_part_has_variables_lines_and_a_companion_whose_end_is_the_hosts(
     (log,) = tmp_path.glob(".paceline/runs/*/hosts/localhost/attempt_0/echo_server.log")
     assert log.read_text() == ("it broke\n" if exit_code else "answer 42\n")
     assert not _left(str(tmp_path))
+
+
+@pytest.mark.process
+def test_a_check_of_a_part_is_asked_explained_and_may_be_named(paceline_with, tmp_path):
+    (tmp_path / "train.py").write_text("print(1)\n")
+    parts = {"example": CHECKS}
+    checked = paceline_with(parts, "check", "--sarif", "found.sarif", "train.py")
+    assert checked.returncode == 1 and "error[K98]: no part likes it\n  saw       train.py" in checked.stdout, checked
+    assert "It is not liked" in (tmp_path / "found.sarif").read_text()
+    assert paceline_with(parts, "check", "--fail-on", "K04", "train.py").returncode == 2
+    assert paceline_with(parts, "check", "--fail-on", "K98", "train.py").returncode == 1
+    assert "It is not liked" in paceline_with(parts, "explain", "K98").stdout
+    assert re.search("^K98 +It is not liked", paceline_with(parts, "explain").stdout, re.M)
 
 
 def _left(place: str) -> list[str]:

@@ -24,7 +24,6 @@ from paceline.launch.engines import jobs
 from paceline.launch.engines.base import PLACES, load
 from paceline.launch.engines.package import package
 from paceline.launch.engines.submission import Submission
-from paceline.planner.answer import Row
 from paceline.recording.runs import new_run_id
 from paceline.rules.collect import before_of
 from paceline.rules.job_facts import checks_of, refusal
@@ -94,6 +93,11 @@ def pass_checks(job: Submission, engine: str, directory: Path, color: str, plan:
 
     Raises:  UsageError K..: an error that stops the job; P.., U..: the plan cannot be made
     """
+    expected = None
+    if plan is not None:
+        from paceline.cli.plan.planned import planned
+
+        expected = planned(job.engine_options.get("instance_type"), job.hosts, job.max_run_seconds, plan)
     verdicts = checks_of(
         before_of(
             engine=engine,
@@ -109,9 +113,7 @@ def pass_checks(job: Submission, engine: str, directory: Path, color: str, plan:
             environment=job.environment,
             hyperparameters=job.hyperparameters,
             profile=job.profile,
-            plan=planned(job.engine_options.get("instance_type"), job.hosts, job.max_run_seconds, plan)
-            if plan is not None
-            else None,
+            plan=expected,
         )
     )
     if error := refusal(verdicts):
@@ -119,18 +121,6 @@ def pass_checks(job: Submission, engine: str, directory: Path, color: str, plan:
     more = f"paceline check {shlex.quote(job.program.target)}"
     text = checks_text(verdicts, width=columns(sys.stderr), color=use_color(color, sys.stderr), more=more)
     print(text, file=sys.stderr)
-
-
-def planned(machine: str | None, hosts: int, max_run_seconds: float | None, argv: str) -> Row:
-    """The planner's answer for this machine type, number of hosts and time limit. `argv`: arguments of `paceline plan`."""
-    from paceline.cli.plan.question import question_of
-    from paceline.cli.plan.verb import parse
-    from paceline.planner.evaluate import evaluate
-
-    of_the_job = ["--host-counts", str(hosts), *(["--instance", machine] if machine else [])]
-    if max_run_seconds is not None:
-        of_the_job += ["--max-run", f"{max_run_seconds:g}s"]
-    return evaluate(question_of(parse([*of_the_job, *shlex.split(argv)]))).rows[0]
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""The checks that every job must pass before it is submitted: those of rules/checks and rules/source, errors first."""
+"""The checks that every job must pass before it is submitted: those of rules/checks, of rules/source and of the parts, errors first."""
 
 import shlex
 from dataclasses import replace

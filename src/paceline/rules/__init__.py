@@ -1,7 +1,7 @@
 """Rules and the pages of their codes.
 
-The folders checks/ (of a job), source/ (of a file), hosts/ and causes/ are the registry: a file there is a rule, and has its page. pages/
-has the other pages, one file a code:
+The folders checks/ (of a job), source/ (of a file), hosts/ and causes/ are the registry: a file there is a rule, and has its page. Parts
+have checks of a job too. pages/ has the other pages, one file a code:
 usage and input (U), plans (P), exchange and bench (X), engines (E). A page is a title, then four sections: what it means, why it matters,
 what to do, source. Codes are never used twice.
 """
@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from paceline.findings import Cause
+from paceline.findings import Cause, Rule
 
 _PAGES = Path(__file__).parent / "pages"
 _FOLDERS = ("checks", "source", "hosts", "causes")
@@ -32,10 +32,19 @@ def all_causes() -> tuple[Cause, ...]:
     return discover("causes")
 
 
+def checks_of_parts() -> tuple[Rule, ...]:
+    """The checks of a job that the parts have."""
+    # The page of another rule is found without a look at the parts.
+    from paceline.part import parts
+
+    return tuple(check for part in parts() for check in part.checks())
+
+
 def pages() -> dict[str, str]:
     """The page of every code: from pages/, and from the rules."""
     texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(_PAGES.glob("*.txt"))}
-    return texts | {rule.code: rule.page for folder in _FOLDERS for rule in discover(folder)}
+    rules = (*(rule for folder in _FOLDERS for rule in discover(folder)), *checks_of_parts())
+    return texts | {rule.code: rule.page for rule in rules}
 
 
 def page_of(code: str) -> str | None:
@@ -49,4 +58,4 @@ def page_of(code: str) -> str | None:
         for rule in (Path(__file__).parent / folder).glob(f"{code.lower()}_*.py"):
             found: str = importlib.import_module(f"{__name__}.{folder}.{rule.stem}").RULE.page
             return found
-    return None
+    return next((check.page for check in checks_of_parts() if check.code == code), None)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.errors import UsageError
 from paceline.findings import Finding, Judgement, Rule, Severity, Verdict, judge
-from paceline.rules import discover
+from paceline.rules import checks_of_parts, discover
 
 if TYPE_CHECKING:  # a run asks the checks of source, which need neither
     from paceline.catalog.types import MachineType
-    from paceline.planner.answer import Row
+    from paceline.part import ExpectedLength
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +94,8 @@ class BeforeRun:
     """The user's own files beside the script: those that it imports, and where one of these is judged, the script and the other ones."""
     requirements: str | None = None
     """The text of requirements.txt; None: there is none."""
-    plan: "Row | None" = None
-    """The planner's row for these machines."""
+    plan: "ExpectedLength | None" = None
+    """The plan of the job on these machines; None: there is none."""
 
     @property
     def rank_count(self) -> int:
@@ -110,12 +110,12 @@ class BeforeRun:
 
 def all_checks() -> tuple[Rule, ...]:
     """Every check that a job passes before it is submitted, in order of code."""
-    return tuple(sorted((*discover("checks"), *discover("source")), key=lambda rule: rule.code))
+    return tuple(sorted((*discover("checks"), *checks_of_parts(), *discover("source")), key=lambda rule: rule.code))
 
 
 def checks_of(before: BeforeRun) -> tuple[Verdict, ...]:
     """One verdict per check, in order of code. Runs nothing of the job's: the script and what it imports are only parsed."""
-    verdicts = (*judge(discover("checks"), before), *source_verdicts(before))
+    verdicts = (*judge((*discover("checks"), *checks_of_parts()), before), *source_verdicts(before))
     return tuple(sorted(verdicts, key=lambda verdict: verdict.code))
 
 

@@ -1,10 +1,12 @@
 """K12: spot without a place for checkpoints."""
 
+from types import SimpleNamespace
+
 from paceline.findings import Severity
 
 
-def test_spot_without_checkpoints_is_a_warning(found, job, plan):
-    (finding,) = found("K12", job(engine="sagemaker", use_spot=True, plan=plan()))
+def test_spot_without_checkpoints_is_a_warning(found, job):
+    (finding,) = found("K12", job(engine="sagemaker", use_spot=True, plan=SimpleNamespace(hours=2.0)))
     assert finding.severity is Severity.WARNING
     assert "the plan expects 2 hours" in finding.saw
 

@@ -20,6 +20,7 @@ _PAGES: Mapping[str, str] = {
     "recording.evidence": "recording.md",
     "facts": "recording.md",
     "errors": "running.md",
+    "part": "how_it_works.md",
     "emulate.hosts": "emulation.md",
     "emulate.network": "emulation.md",
     "emulate.measure": "emulation.md",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule, Severity, Unknown
-from paceline.planner.answer import Fit
+from paceline.planner.answer import Fit, Row
 from paceline.rules.job_facts import BeforeRun
 
 PAGE = """\
@@ -23,14 +23,15 @@ _GIB = 2**30
 
 def find(before: BeforeRun) -> Iterator[Finding]:
     """What the plan's verdict on memory means for the job."""
-    if before.plan is None:
+    plan = before.plan
+    if not isinstance(plan, Row):
         raise Unknown(f"a plan (paceline plan {before.script_path or 'SCRIPT'})")
-    memory = before.plan.memory
+    memory = plan.memory
     if memory.fit is Fit.NOT_JUDGED:
         raise Unknown(memory.missing or "what a step needs of memory")
     if memory.fit is Fit.FITS:
         return
-    device = before.plan.machines.device
+    device = plan.machines.device
     name = device.name if device is not None else "the host's memory"
     grey = memory.fit is Fit.GREY
     need, has = (f"{(size or 0) / _GIB:.3g} GiB" for size in (memory.need_bytes, memory.capacity_bytes))

@@ -27,7 +27,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     if limit is None:
         return
     plan = before.plan
-    if plan is None:
+    if not isinstance(plan, Row):
         raise Unknown(f"a plan (paceline plan {before.script_path or 'SCRIPT'} --steps N)")
     if plan.hours is None:
         raise Unknown("how long the job will last: how far it trains (--steps, or --epochs with --samples)")
