@@ -190,8 +190,24 @@ class InCheck:
         return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartVerb:
+    """A verb of the command line that a part brings."""
+
+    about: str
+    """What it does, for the list of verbs."""
+    module: str
+    """Its module, with a `VERB` and `run(args)`; or the package whose `verb.py` is that module."""
+    reads_recordings: bool = False
+    """What it answers comes from recordings, which anybody may have written: a value that cannot be read is said, with a code."""
+
+
 class Part:
     """A part. Each hook may be left out."""
+
+    def verbs(self) -> Mapping[str, PartVerb]:
+        """The part's verbs by their names."""
+        return {}
 
     def wrong(self, file: JobFile) -> Iterable[tuple[str, object]]:
         """Fields of a job file, each with its value, that no job can have.

@@ -94,7 +94,7 @@ LETTERS = {"m", "r", "t", "f", "n", "o"}
 
 
 def rows():
-    return [(verb, row) for verb in cli.VERBS for row in cli.verb_module(verb).VERB.rows]
+    return [(verb, row) for verb in cli.all_verbs() for row in cli.verb_module(verb).VERB.rows]
 
 
 def by_name():
@@ -121,7 +121,7 @@ def places(verb, option):
         yield [verb, *words, *option]
 
 
-@pytest.mark.parametrize("verb", cli.VERBS)
+@pytest.mark.parametrize("verb", cli.all_verbs())
 def test_json_is_taken_wherever_it_stands(verb, capsys):
     for argv in places(verb, ["--json"]):
         assert main(argv) == 2, argv
@@ -129,7 +129,7 @@ def test_json_is_taken_wherever_it_stands(verb, capsys):
         assert json.loads(said.out)["schema"] == "paceline.error/1" and said.err == "", argv
 
 
-@pytest.mark.parametrize("verb", cli.VERBS)
+@pytest.mark.parametrize("verb", cli.all_verbs())
 def test_color_is_taken_wherever_it_stands(verb, capsys):
     for option in (["--color", "always"], ["--color=always"]):
         for argv in places(verb, option):
@@ -172,7 +172,7 @@ def test_an_option_of_several_verbs_has_one_sentence():
 
 def test_an_option_that_is_passed_on_is_that_of_run():
     of_run = {row.name: row for row in cli.verb_module("run").VERB.rows}
-    for verb in cli.VERBS:
+    for verb in cli.all_verbs():
         for row in cli.verb_module(verb).VERB.passed_on:
             assert row == of_run[row.name], (verb, row.name)
 
@@ -188,7 +188,10 @@ def test_a_letter_has_one_meaning_unless_the_page_says_so(pytestconfig):
 
 
 # bench has two forms, in which -m differs.
-FORMS = [cli.verb_module(verb).VERB for verb in cli.VERBS if verb not in ("run", "bench")] + [_form(True), _form(False)]
+FORMS = [cli.verb_module(verb).VERB for verb in cli.all_verbs() if verb not in ("run", "bench")] + [
+    _form(True),
+    _form(False),
+]
 
 
 @pytest.mark.parametrize("shown", FORMS, ids=lambda shown: shown.name)

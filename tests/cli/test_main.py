@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from paceline.cli import VERBS, main, wants_json
+from paceline.cli import all_verbs, main, wants_json
 
 READERS = ("ps", "logs", "top", "stop", "explain")
 
@@ -20,7 +20,7 @@ def test_help_begins_with_two_examples_and_names_every_verb(capsys):
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
     assert all(line.startswith("  paceline ") for line in text.splitlines()[:2])
-    assert all(f"\n  {verb} " in text for verb in VERBS)
+    assert all(f"\n  {verb} " in text for verb in all_verbs())
 
 
 def test_the_help_fits_80_columns(capsys):

@@ -123,14 +123,14 @@ def test_the_options_of_some_rows_are_parted_from_the_other_words():
     assert parted(VERB.rows, argv) == (["--count", "2", "-q", "--step_size=1"], ["--lr", "3", "x"])
 
 
-@pytest.mark.parametrize("verb", cli.VERBS)
+@pytest.mark.parametrize("verb", cli.all_verbs())
 def test_no_line_of_a_help_is_wider_than_80_columns(verb):
     text = help_text(cli.verb_module(verb).VERB)
     assert not [line for line in text.splitlines() if len(line) > 80]
     assert not [line for line in text.splitlines() if line != line.rstrip()]
 
 
-@pytest.mark.parametrize("verb", cli.VERBS)
+@pytest.mark.parametrize("verb", cli.all_verbs())
 def test_a_help_has_every_option_in_one_spelling(verb):
     shown = cli.verb_module(verb).VERB
     heads = [line.strip().split("  ")[0] for line in help_text(shown).splitlines() if line.startswith("  -")]
@@ -140,14 +140,14 @@ def test_a_help_has_every_option_in_one_spelling(verb):
     assert not [head for head in heads if "_" in head.partition("--")[2].split()[0]]
 
 
-@pytest.mark.parametrize("verb", cli.VERBS)
+@pytest.mark.parametrize("verb", cli.all_verbs())
 def test_the_examples_in_a_help_can_be_copied(verb):
     shown = cli.verb_module(verb).VERB
     text = " ".join(help_text(shown).partition("usage:")[0].replace("\\\n", "").split())
     assert all(command in text for command, _ in shown.examples)
 
 
-@pytest.mark.parametrize("verb", cli.VERBS)
+@pytest.mark.parametrize("verb", cli.all_verbs())
 def test_a_row_says_what_it_does_in_sentences(verb):
     for row in cli.verb_module(verb).VERB.rows:
         assert row.hidden or row.help.endswith("."), row.name

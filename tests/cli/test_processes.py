@@ -9,7 +9,7 @@ import time
 import pytest
 from patience import patient
 
-from paceline.cli import VERBS
+from paceline.cli import all_verbs
 
 pytestmark = pytest.mark.process
 
@@ -34,7 +34,7 @@ def paceline(*argv, cwd, **options):
 
 
 @pytest.mark.parametrize(
-    "argv", [["--help"], *([verb, "--help"] for verb in VERBS), ["ps"], ["explain"], ["top"], ["env"]]
+    "argv", [["--help"], *([verb, "--help"] for verb in all_verbs()), ["ps"], ["explain"], ["top"], ["env"]]
 )
 def test_no_verb_imports_torch(argv, tmp_path):
     done = subprocess.run(

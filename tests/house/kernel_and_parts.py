@@ -23,6 +23,7 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     ("parts/plan/*", "plan"),
     ("parts/resume/*", "resume"),
     ("parts/sagemaker/*", "sagemaker"),
+    ("parts/web/*", "web"),
     # Inside a rank.
     ("worker/resume/*", "resume"),
     ("worker/run_script.py", "resume"),

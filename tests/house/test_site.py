@@ -56,7 +56,7 @@ def typed_options(text: str) -> list[tuple[str, set[str]]]:
     for match in FENCE.finditer(text):
         for line in match["text"].replace("\\\n", " ").splitlines():
             words = line.removeprefix("$ ").split("#")[0].split()
-            if words[:1] == ["paceline"] and len(words) > 1 and words[1] in cli.VERBS:
+            if words[:1] == ["paceline"] and len(words) > 1 and words[1] in cli.all_verbs():
                 own = itertools.takewhile(lambda word: word != "-m" and not word.endswith(".py"), words[2:])
                 found.append((words[1], {word.partition("=")[0] for word in own if word.startswith("--")}))
     return found

@@ -6,7 +6,7 @@ A line of surface.txt goes when what it names goes. A line is added only by an i
 
 from pathlib import Path
 
-from paceline.cli import VERBS, verb_module
+from paceline.cli import all_verbs, verb_module
 from paceline.rules import checks_of_parts, discover, pages
 
 LIST = Path(__file__).parent / "surface.txt"
@@ -19,8 +19,13 @@ def listed() -> set[str]:
 def offered() -> set[str]:
     """One line for each verb, each option of a verb, and each code that is no cause and no check."""
     return {
-        *(f"verb {name}" for name in VERBS),
-        *(f"{name} --{row.name}" for name in VERBS for row in verb_module(name).VERB.options if not row.is_positional),
+        *(f"verb {name}" for name in all_verbs()),
+        *(
+            f"{name} --{row.name}"
+            for name in all_verbs()
+            for row in verb_module(name).VERB.options
+            if not row.is_positional
+        ),
         *(f"code {code}" for code in own_codes()),
     }
 

@@ -59,7 +59,7 @@ def test_every_folder_is_a_part():
 
 def test_a_part_may_leave_out_each_hook():
     assert (Part().ports(None), Part().on_host(None), tuple(Part().wrong(None))) == ((), None, ())
-    assert Part().submitted(Path(), {}) is None and not Part().checks()
+    assert Part().submitted(Path(), {}) is None and not Part().checks() and not Part().verbs()
     assert (tuple(HostPart().begins(0, ())), HostPart().variables((), 0), HostPart().companion(())) == ((), {}, None)
 
 
@@ -141,6 +141,36 @@ def test_a_part_has_variables_lines_and_a_companion_whose_end_is_the_hosts(
     (log,) = tmp_path.glob(".paceline/runs/*/hosts/localhost/attempt_0/echo_server.log")
     assert log.read_text() == ("it broke\n" if exit_code else "answer 42\n")
     assert not _left(str(tmp_path))
+
+
+VERB = """
+import sys
+from paceline.cli.option import Verb
+from paceline.part import Part, PartVerb
+
+class Example(Part):
+    def verbs(self):
+        return {"greet": PartVerb(about="say hello", module=__name__, reads_recordings=True)}
+
+VERB = Verb("greet", "Say hello.", (("paceline greet", "hello"),), ())
+
+def run(args):
+    print(f"hello {args.json}")
+    return 1 // int("json" in sys.argv[1])
+
+PART = Example()
+"""
+
+
+def test_a_part_has_verbs_with_help_and_values_that_cannot_be_read(paceline_with):
+    parts = {"example": VERB}
+    assert "  greet            say hello\n" in paceline_with(parts, "--help").stdout
+    assert "Say hello." in paceline_with(parts, "help", "greet").stdout
+    greeted = paceline_with(parts, "--json", "greet")
+    assert (greeted.returncode, greeted.stdout) == (1, "hello True\n")
+    assert "error[U58]: paceline greet cannot read a value" in paceline_with(parts, "greet").stderr
+    unknown = paceline_with(parts, "greets")
+    assert unknown.returncode == 2 and "paceline greet" in unknown.stderr
 
 
 @pytest.mark.process

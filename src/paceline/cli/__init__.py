@@ -7,47 +7,61 @@ import itertools
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline import __version__
 from paceline.errors import NotEnoughEvidence, PacelineError, UsageError
 from paceline.terminal_text import show_only_visible
 
+if TYPE_CHECKING:
+    from paceline.part import PartVerb
+
 VERBS = {
     "run": "start a training job, as torchrun does, and record it",
-    "submit": "give a job to ssh, ray, slurm, sagemaker or this machine",
     "check": "find mistakes in a script and its job; run nothing",
-    "resume": "show which loops of a script go on after a killed rank",
-    "plan": "predict what a job needs, how fast it runs and what it costs",
-    "rehearse": "train a few steps at small sizes and predict larger ones",
-    "bench": "time collectives, find slow hosts, compare strategies",
     "ps": "list runs",
     "prune": "delete recordings of runs that have ended",
     "logs": "print what the ranks of a run wrote",
     "top": "watch a run: pace, ranks, machines",
     "why": "say why a job hangs, failed or is slow, and what to do",
-    "web": "serve runs and their pages live, for a browser",
     "report": "write a run as one page of HTML, to read or to send",
     "compare": "say whether a run is slower than another one, and where",
-    "metrics": "print a run in the text format of Prometheus",
-    "timeline": "write what each rank did when, as a trace to look at",
     "stack": "show where each rank is in its code, identical stacks folded",
     "stop": "end a run in order, or at once",
-    "sagemaker-local": "serve SageMaker's training API here, with local hosts",
-    "instances": "show machine types, their figures and the jobs that they suit",
     "env": "show what this machine and this torch can do and record",
     "explain": "print the page of a code, such as U04",
     "completion": "print a completion script for bash, zsh or fish",
 }
+"""The verbs of the kernel. Those of parts are in `all_verbs`."""
 # What they answer comes from recordings, which anybody may have written.
-_READERS = frozenset(("compare", "logs", "metrics", "ps", "report", "stack", "timeline", "top", "why"))
+_READERS = frozenset(("compare", "logs", "ps", "report", "stack", "top", "why"))
 INTERRUPTED, BROKEN_PIPE = 130, 141
 _MOST_OF_AN_ERROR = 200
 _COLORS = ("auto", "always", "never")
 
-_HELP = f"""\
+
+@cache
+def _of_parts() -> "Mapping[str, PartVerb]":
+    """The verbs of the parts that are there. It takes longer than all else before a verb, so only a word that is no verb here asks."""
+    from paceline.part import parts
+
+    return {name: verb for part in parts() for name, verb in part.verbs().items()}
+
+
+def all_verbs() -> Mapping[str, str]:
+    """Every verb and what it does, those of the kernel first."""
+    return VERBS | {name: verb.about for name, verb in _of_parts().items()}
+
+
+def _is_verb(word: str) -> bool:
+    return word in VERBS or word in _of_parts()
+
+
+def _help() -> str:
+    return f"""\
   paceline run --nproc-per-node 2 train.py   train on 2 ranks of this machine
   paceline top                               watch the newest run
 
@@ -56,7 +70,7 @@ usage: paceline [--version] [--json] [--color auto|always|never] VERB ...
 Data-parallel training that keeps its pace and says why when it does not.
 
 verbs:
-{"".join(f"  {verb:<15}  {about}{chr(10)}" for verb, about in VERBS.items())}
+{"".join(f"  {verb:<15}  {about}{chr(10)}" for verb, about in all_verbs().items())}
 `paceline help VERB` shows the options of one verb.
 """
 
@@ -137,20 +151,20 @@ def wants_json(argv: Sequence[str]) -> bool:
 def _dispatch(argv: list[str]) -> int:
     argv, color, as_json = _leading(argv)
     if not argv:
-        sys.stderr.write(_HELP)
+        sys.stderr.write(_help())
         return UsageError.exit_code
     verb, rest = argv[0], argv[1:]
     if verb in ("-h", "--help", "help"):
-        if rest[:1] and rest[0] in VERBS:
+        if rest[:1] and _is_verb(rest[0]):
             return _dispatch([rest[0], "--help"])
         if rest[:1] and not rest[0].startswith("-"):
             raise _no_help(rest[0])
-        sys.stdout.write(_HELP)
+        sys.stdout.write(_help())
         return 0
     if verb in ("-V", "--version"):
         sys.stdout.write(f"paceline {__version__}\n")
         return 0
-    if verb not in VERBS:
+    if not _is_verb(verb):
         raise _unknown(verb, rest)
     module = verb_module(verb)
     try:
@@ -160,7 +174,7 @@ def _dispatch(argv: list[str]) -> int:
     if color is not None:
         args.color = _known_color(color)
     args.json = args.json or as_json
-    if verb not in _READERS:
+    if verb not in _READERS and (verb in VERBS or not _of_parts()[verb].reads_recordings):
         return int(module.run(args))
     try:
         return int(module.run(args))
@@ -188,7 +202,7 @@ def _unreadable(verb: str, error: Exception) -> NotEnoughEvidence:
 
 def verb_module(verb: str) -> ModuleType:
     """The module of a verb: a file of its name, or `verb.py` in a folder of its name."""
-    module = importlib.import_module(f"paceline.cli.{verb.replace('-', '_')}")
+    module = importlib.import_module(f"paceline.cli.{verb}" if verb in VERBS else _of_parts()[verb].module)
     return importlib.import_module(f"{module.__name__}.verb") if hasattr(module, "__path__") else module
 
 
@@ -243,7 +257,7 @@ def _unknown(verb: str, rest: list[str]) -> UsageError:
     return UsageError(
         "U01",
         f"{verb!r} is no verb" if words[:2] == ["run", verb] and kind == "verb" else f"unknown {kind} {verb!r}",
-        saw=saw or "verbs are " + ", ".join(VERBS),
+        saw=saw or "verbs are " + ", ".join(all_verbs()),
         next=shlex.join(["paceline", *words]) if words else "paceline --help",
     )
 
@@ -260,12 +274,12 @@ def _meant(word: str, rest: list[str]) -> tuple[str, list[str]]:
             return f"the nearest one is {near}", [near, *rest]
         if _is_for_run(word) and rest:
             return f"it is an option of paceline run: {word}", ["run", word, *rest]
-        return (f"the verb is {rest[0]}", rest) if rest[:1] and rest[0] in VERBS else ("", [])
+        return (f"the verb is {rest[0]}", rest) if rest[:1] and _is_verb(rest[0]) else ("", [])
     if word.endswith((".py", ".sh")):
         return "it looks like a script", ["run", word, *rest]
     if os.path.isfile(f"{word}.py"):
         return f"{word}.py is a script here", ["run", f"{word}.py", *rest]
-    near = other_names.VERBS.get(word) if word in other_names.VERBS else nearest(word, VERBS)
+    near = other_names.VERBS.get(word) if word in other_names.VERBS else nearest(word, all_verbs())
     return (f"the nearest one is {near}", [near, *rest]) if near else ("", [])
 
 
@@ -278,11 +292,11 @@ def _is_for_run(word: str) -> bool:
 def _no_help(word: str) -> UsageError:
     from paceline.spelling import nearest
 
-    near = nearest(word, VERBS)
+    near = nearest(word, all_verbs())
     return UsageError(
         "U01",
         f"there is no help for {word!r}, which is no verb",
-        saw=f"the nearest one is {near}" if near else "verbs are " + ", ".join(VERBS),
+        saw=f"the nearest one is {near}" if near else "verbs are " + ", ".join(all_verbs()),
         next=f"paceline help {near}" if near else "paceline --help",
     )
 
@@ -290,7 +304,7 @@ def _no_help(word: str) -> UsageError:
 def _pasteable(advice: str, argv: list[str]) -> str:
     """The advice as the user's own command, corrected."""
     words, _, _ = _leading(argv)
-    if not words or words[0] not in VERBS:
+    if not words or not _is_verb(words[0]):
         return advice
     from paceline.cli.corrected_command import corrected
 

@@ -58,10 +58,13 @@ def _completed(names: dict[str, list[str]]) -> list[CompletedVerb]:
         name=_COMMAND,
         about="",
         rows=(COLOR, HELP, Option("version", "Print the version.", letter="V")),
-        operand=Completions(words=tuple(cli.VERBS)),
+        operand=Completions(words=tuple(cli.all_verbs())),
         script_place=0,
     )
-    return [command, *(completed_verb(cli.verb_module(verb).VERB, about, names) for verb, about in cli.VERBS.items())]
+    return [
+        command,
+        *(completed_verb(cli.verb_module(verb).VERB, about, names) for verb, about in cli.all_verbs().items()),
+    ]
 
 
 def _names() -> dict[str, list[str]]:

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from paceline.cli import VERBS, verb_module
+from paceline.cli import all_verbs, verb_module
 from paceline.cli.programs.agents_page import agents_page
 from paceline.cli.programs.api_page import api_page
 from paceline.cli.programs.job_file_page import job_file_page
@@ -29,7 +29,7 @@ def checks_text() -> str:
 
 def verbs_text() -> str:
     """The content of docs/verbs.md."""
-    return verbs_page(verb_module(verb).VERB for verb in VERBS)
+    return verbs_page(verb_module(verb).VERB for verb in all_verbs())
 
 
 def codes_text() -> str:

@@ -4,11 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.part import InCheck, Observation, Part, SubmittedJob
+from paceline.part import InCheck, Observation, Part, PartVerb, SubmittedJob
 from paceline.recording.layout import SUBMISSION_FILE
 
 
 class JobEngines(Part):
+    def verbs(self) -> Mapping[str, PartVerb]:
+        return {
+            "submit": PartVerb(
+                about="give a job to ssh, ray, slurm, sagemaker or this machine",
+                module="paceline.cli.submit",
+            ),
+        }
+
     def submitted(self, run_dir: Path, environ: Mapping[str, str]) -> SubmittedJob | None:
         return JobOfAnEngine(run_dir, environ) if (run_dir / SUBMISSION_FILE).exists() else None
 

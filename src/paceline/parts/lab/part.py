@@ -2,11 +2,23 @@
 
 from collections.abc import Mapping
 
-from paceline.part import Line, Part
+from paceline.part import Line, Part, PartVerb
 from paceline.parts.lab.network_line import network_text
 
 
 class Lab(Part):
+    def verbs(self) -> Mapping[str, PartVerb]:
+        return {
+            "rehearse": PartVerb(
+                about="train a few steps at small sizes and predict larger ones",
+                module="paceline.cli.rehearse",
+            ),
+            "bench": PartVerb(
+                about="time collectives, find slow hosts, compare strategies",
+                module="paceline.cli.bench",
+            ),
+        }
+
     def lines(self) -> Mapping[str, Line]:
         return {"network": network_text}
 

@@ -1,12 +1,24 @@
 """A job that does not fit into memory or into its time limit is told before it starts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from paceline.findings import Rule
-from paceline.part import InCheck, Part
+from paceline.part import InCheck, Part, PartVerb
 
 
 class Planning(Part):
+    def verbs(self) -> Mapping[str, PartVerb]:
+        return {
+            "plan": PartVerb(
+                about="predict what a job needs, how fast it runs and what it costs",
+                module="paceline.cli.plan",
+            ),
+            "instances": PartVerb(
+                about="show machine types, their figures and the jobs that they suit",
+                module="paceline.cli.instances",
+            ),
+        }
+
     def checks(self) -> Sequence[Rule]:
         # A run loads this part, and not the planner.
         from paceline.parts.plan import k04_memory, k05_time_limit

@@ -1,9 +1,19 @@
 """A rank corrects what scripts and frameworks assume of SageMaker's library; a file that builds an estimator is checked as its job."""
 
-from paceline.part import InCheck, Part
+from collections.abc import Mapping
+
+from paceline.part import InCheck, Part, PartVerb
 
 
 class SageMaker(Part):
+    def verbs(self) -> Mapping[str, PartVerb]:
+        return {
+            "sagemaker-local": PartVerb(
+                about="serve SageMaker's training API here, with local hosts",
+                module="paceline.cli.sagemaker_local",
+            ),
+        }
+
     def in_check(self) -> InCheck:
         from paceline.parts.sagemaker.check import EstimatorsInCheck
 
