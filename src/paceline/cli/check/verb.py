@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from paceline.cli.job.options import VERB as RUN
 from paceline.cli.job.options import parse_run
-from paceline.cli.option import Option, Verb
 from paceline.cli.parsing import VerbParser, split_at_script
 from paceline.cli.terminal import columns, use_color
 from paceline.cli.values import duration, fail_on
@@ -19,6 +18,7 @@ from paceline.errors import UsageError
 from paceline.findings import Finding, Judgement, Severity, Verdict
 from paceline.job_file import JobFile
 from paceline.launch.engines.base import PLACES, load
+from paceline.option import Option, Verb
 
 if TYPE_CHECKING:
     from paceline.estimator.in_source import FoundEstimator
