@@ -1,6 +1,8 @@
 """What the kernel knows of its parts. A part is a folder below `paceline.parts`, whose `part.py` has a `PART`.
 
 The kernel names no part: it asks all that are there, in alphabetical order. A hook returns values; what acts on them is in the kernel.
+
+What only a hook of a part needs is imported in the hook: the parts are loaded before it is known which of them are needed.
 """
 
 import importlib
@@ -9,11 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.errors import UsageError
 from paceline.facts import Job, Placement, Run
-from paceline.job_file import JobFile
+
+if TYPE_CHECKING:
+    from paceline.job_file import JobFile
 
 _FOLDER = Path(__file__).parent / "parts"
 Line = Callable[[Mapping[str, Any]], str]
@@ -88,7 +92,7 @@ class HostPart:
 class Part:
     """A part. Each hook may be left out."""
 
-    def wrong(self, file: JobFile) -> Iterable[tuple[str, object]]:
+    def wrong(self, file: "JobFile") -> Iterable[tuple[str, object]]:
         """Fields of a job file, each with its value, that no job can have.
 
         Raises:  UsageError: a value of the part, with more to say about it than that
@@ -128,7 +132,7 @@ def rank_modules() -> str:
     return ",".join(name for part in parts() if (name := part.in_rank()) is not None)
 
 
-def refuse_wrong(file: JobFile) -> None:
+def refuse_wrong(file: "JobFile") -> None:
     """Ask all parts whether a job file has values that no job can have.
 
     Raises:  UsageError U27, or what a part raises

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 
 from paceline.part import Line, Part
-from paceline.parts.lab.network_line import network_text
 
 
 class Lab(Part):
     def lines(self) -> Mapping[str, Line]:
+        from paceline.parts.lab.network_line import network_text
+
         return {"network": network_text}
 
 

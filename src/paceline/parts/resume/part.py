@@ -4,11 +4,12 @@ from pathlib import Path
 
 from paceline.facts import Run
 from paceline.part import GoesOn, Part
-from paceline.recording.saved_state import command_to_go_on, newest_saved_step
 
 
 class ResumeAuto(Part):
     def goes_on(self, run: Run, directory: Path) -> GoesOn | None:
+        from paceline.recording.saved_state import command_to_go_on, newest_saved_step
+
         step = newest_saved_step(directory)
         return None if step is None else GoesOn(step=step, command=command_to_go_on(run.command, run.id))
 
