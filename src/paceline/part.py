@@ -2,6 +2,8 @@
 package under the entry point `paceline.parts` (an example: examples/dataset_part.py).
 
 The kernel names no part: it asks all that are there, in alphabetical order. A hook returns values; what acts on them is in the kernel.
+
+What only a hook of a part needs is imported in the hook: the parts are loaded before it is known which of them are needed.
 """
 
 import importlib
@@ -17,12 +19,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from paceline.errors import UsageError
 from paceline.facts import Job, Placement, Run, SecondaryStatus, Status
 from paceline.findings import Rule, Verdict
-from paceline.job_file import JobFile
 
 __all__ = ["Companion", "Host", "HostPart", "Part"]
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+    from paceline.job_file import JobFile
 
 GROUP = f"{__package__}.parts"
 """The group of entry points by which other packages ship parts; each names a `Part`."""
@@ -153,7 +156,7 @@ class Elsewhere:
     """Its engine, by which the checks of a job judge."""
     machine: str | None
     """The machine type of every host; None: nobody has said it."""
-    hosts: Callable[[JobFile], Sequence[Verdict]]
+    hosts: Callable[["JobFile"], Sequence[Verdict]]
     """Looks at the hosts that the job would get."""
 
 
@@ -209,7 +212,7 @@ class Part:
         """The part's verbs by their names."""
         return {}
 
-    def wrong(self, file: JobFile) -> Iterable[tuple[str, object]]:
+    def wrong(self, file: "JobFile") -> Iterable[tuple[str, object]]:
         """Fields of a job file, each with its value, that no job can have.
 
         Raises:  UsageError: a value of the part, with more to say about it than that
@@ -266,7 +269,7 @@ def rank_modules() -> str:
     return ",".join(name for part in parts() if (name := part.in_rank()) is not None)
 
 
-def refuse_wrong(file: JobFile) -> None:
+def refuse_wrong(file: "JobFile") -> None:
     """Ask all parts whether a job file has values that no job can have.
 
     Raises:  UsageError U27, or what a part raises

@@ -9,8 +9,8 @@ import pytest
 from paceline import cli
 from paceline.cli import main
 from paceline.cli.bench.options import _form
-from paceline.cli.option import HELP
 from paceline.cli.parsing import VerbParser, called, spelled
+from paceline.option import HELP
 
 # What each verb refuses at once, whatever its options are; a script's name is the last word of those that take one.
 REFUSED = {

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from paceline import cli
-from paceline.cli.option import EVERY_VERB
 from paceline.cli.programs.write_docs import verbs_text
+from paceline.option import EVERY_VERB
 
 FENCE = re.compile(r"^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")

@@ -33,6 +33,7 @@ FLOORS = (
         "spelling",
         "loops_in_source",
         "listening",
+        "option",
     },
     {"findings", "job_file", "mounts"},
     {"catalog", "part"},

@@ -145,7 +145,7 @@ def test_a_part_has_variables_lines_and_a_companion_whose_end_is_the_hosts(
 
 VERB = """
 import sys
-from paceline.cli.option import Verb
+from paceline.option import Verb
 from paceline.part import Part, PartVerb
 
 class Example(Part):

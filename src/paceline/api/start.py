@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from paceline.api.handle import RunHandle, Runs
-from paceline.cli.option import Option
 from paceline.errors import PacelineError, UsageError
+from paceline.option import Option
 from paceline.recording.runs import new_run_id, runs_root
 from paceline.spelling import nearest
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paceline.cli.option import RUN_DIR, Option, Verb
 from paceline.cli.output_file import write_output
 from paceline.cli.parsing import say_where
 from paceline.cli.progress import ProgressLine
 from paceline.cli.terminal import room
 from paceline.diagnosis.run_comparison import compare_runs
 from paceline.facts import Evidence
+from paceline.option import RUN_DIR, Option, Verb
 from paceline.recording.evidence import evidence
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import find_run, read_document

@@ -18,8 +18,8 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from paceline.cli.option import Option, Verb
 from paceline.cli.parsing import called, spelled, split_at_script
+from paceline.option import Option, Verb
 
 _SAME_COMMAND = re.compile(r"(?P<before>(?:.*; |\w+=\S+ |sudo )?)paceline [\w-]+ (?P<options>-(?:(?!; ).)*)?\.\.\.")
 _OPTIONS = re.compile(r"(?P<options>--?\w(?:(?![,;] ).)*)")

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from typing import Any
 
 from paceline import __version__
-from paceline.cli.option import Option, Verb
 from paceline.errors import UsageError
 from paceline.namespaces import refusal
+from paceline.option import Option, Verb
 from paceline.probes import environment
 from paceline.probes.gpus import count_visible, read_gpus
 from paceline.probes.interfaces import read_interfaces

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.cli.option import Option, Verb
 from paceline.cli.terminal import ascii_only, room, use_color
 from paceline.errors import UsageError
+from paceline.option import Option, Verb
 from paceline.rules import page_of, pages
 from paceline.spelling import nearest
 from paceline.views.page import code_list, page_sections, page_text

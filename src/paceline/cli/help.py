@@ -5,7 +5,7 @@ import shlex
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from paceline.cli.option import HELP, Example, Option, Verb
+from paceline.option import HELP, Example, Option, Verb
 
 WIDTH = 80
 _NAMES_WIDTH = 26

@@ -10,9 +10,9 @@ from paceline.catalog.filters import conditions, matches
 from paceline.catalog.lookup import accelerators, find_accelerator, machine_type, machine_types, spot_prices
 from paceline.catalog.machine_file import MachineFile, read_machines
 from paceline.catalog.types import MachineType
-from paceline.cli.option import Option, Verb
 from paceline.cli.terminal import ascii_only, room
 from paceline.errors import UsageError
+from paceline.option import Option, Verb
 from paceline.views import instances as view
 
 VERB = Verb(

@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from paceline.cli.option import FURTHER_DIRECTORIES, RANKS, RUN, RUN_DIR, Option, Verb
 from paceline.cli.parsing import find_directories
 from paceline.cli.values import duration_seconds
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.facts import Run
+from paceline.option import FURTHER_DIRECTORIES, RANKS, RUN, RUN_DIR, Option, Verb
 from paceline.recording.clocks import HostClocks
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory

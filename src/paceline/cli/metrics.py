@@ -7,11 +7,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from paceline.cli.option import FURTHER_DIRECTORIES, RUN, RUN_DIR, Option, Verb
 from paceline.cli.parsing import find_directories
 from paceline.cli.values import counted
 from paceline.cli.why import judge_run
 from paceline.errors import UsageError
+from paceline.option import FURTHER_DIRECTORIES, RUN, RUN_DIR, Option, Verb
 from paceline.recording.jsonl import ReadJsonLines
 from paceline.views.host_load import host_loads
 from paceline.views.metrics import Metric, metrics, metrics_facts, metrics_text

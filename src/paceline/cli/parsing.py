@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from paceline.cli import other_names
-from paceline.cli.option import HELP, Option, Verb
 from paceline.errors import UsageError
+from paceline.option import HELP, Option, Verb
 from paceline.spelling import nearest
 
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from paceline.cli.option import Option
 from paceline.cli.output_file import write_output
 from paceline.errors import UsageError
+from paceline.option import Option
 
 SVG = Option(
     "svg", "Draw the answer into this file as well: a picture (SVG) that needs no script and no network.", "FILE"

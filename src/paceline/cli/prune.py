@@ -6,10 +6,10 @@ import os
 import sys
 from pathlib import Path
 
-from paceline.cli.option import RUN_DIR, Option, Verb
 from paceline.cli.terminal import ascii_only, room
 from paceline.cli.values import counted, duration
 from paceline.errors import PacelineError, UsageError
+from paceline.option import RUN_DIR, Option, Verb
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.prune import delete, delete_remains, old_runs

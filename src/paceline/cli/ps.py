@@ -8,12 +8,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from paceline.cli.option import RUN_DIR, Option, Verb
 from paceline.cli.terminal import ascii_only, room
 from paceline.diagnosis.restarts import totals
 from paceline.diagnosis.run_state import run_state
 from paceline.errors import UsageError
 from paceline.facts import Status
+from paceline.option import RUN_DIR, Option, Verb
 from paceline.process_identity import start_ticks
 from paceline.recording.evidence import listed_ranks, read_run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.cli.option import FURTHER_DIRECTORIES, RUN, RUN_DIR, Option, Verb
 from paceline.cli.output_file import write_output
 from paceline.cli.parsing import find_directories
 from paceline.cli.progress import ProgressLine
@@ -16,6 +15,7 @@ from paceline.cli.why import judge_run
 from paceline.diagnosis.case import Case
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.facts import Evidence
+from paceline.option import FURTHER_DIRECTORIES, RUN, RUN_DIR, Option, Verb
 from paceline.recording.clocks import HostClocks
 from paceline.recording.evidence import evidence
 from paceline.recording.host_prices import host_price

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from paceline.cli.job.options import VERB as RUN
 from paceline.cli.job.options import parse_run
-from paceline.cli.option import RUN_DIR, Option, Verb
 from paceline.cli.parsing import VerbParser, split_at_script
 from paceline.cli.progress import ProgressLine
 from paceline.cli.terminal import ascii_only, room, use_color
 from paceline.cli.values import fail_on
 from paceline.errors import UsageError
 from paceline.findings import Severity
+from paceline.option import RUN_DIR, Option, Verb
 
 if TYPE_CHECKING:
     from paceline.rules.job_facts import SourceFile

@@ -9,8 +9,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from paceline.cli.option import Option, Verb
 from paceline.contract.local_key import CREDENTIALS_FILE
+from paceline.option import Option, Verb
 
 _JOBS_DIR = ".paceline/sagemaker-local"
 VERB = Verb(

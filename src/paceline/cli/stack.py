@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paceline.cli.option import FURTHER_DIRECTORIES, RANKS, RUN, RUN_DIR, Option, Verb
 from paceline.cli.parsing import find_directories
 from paceline.cli.progress import ProgressLine
 from paceline.cli.terminal import use_color
@@ -15,6 +14,7 @@ from paceline.diagnosis.case import from_plain
 from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.errors import HostLost, NotEnoughEvidence, UsageError
 from paceline.facts import Run
+from paceline.option import FURTHER_DIRECTORIES, RANKS, RUN, RUN_DIR, Option, Verb
 from paceline.recording.control import ask
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory

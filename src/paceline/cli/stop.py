@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paceline.cli.option import RUN, RUN_DIR, Option, Verb
 from paceline.errors import UsageError
 from paceline.facts import Status
+from paceline.option import RUN, RUN_DIR, Option, Verb
 from paceline.recording.control import ask
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory

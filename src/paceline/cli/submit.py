@@ -13,7 +13,6 @@ from pathlib import Path
 from paceline.cli.job.engine_logs import print_logs
 from paceline.cli.job.options import VERB as RUN
 from paceline.cli.job.submission import OF_RUN_ALONE, OF_THE_ENGINE, key_and_value, submission_of
-from paceline.cli.option import Option, Verb
 from paceline.cli.parsing import VerbParser, split_at_script
 from paceline.cli.progress import ProgressLine
 from paceline.cli.terminal import columns, use_color
@@ -24,6 +23,7 @@ from paceline.launch.engines import jobs
 from paceline.launch.engines.base import PLACES, load
 from paceline.launch.engines.package import package
 from paceline.launch.engines.submission import Submission
+from paceline.option import Option, Verb
 from paceline.recording.runs import new_run_id
 from paceline.rules.collect import before_of
 from paceline.rules.job_facts import checks_of, refusal

@@ -6,13 +6,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from paceline.cli.option import FURTHER_DIRECTORIES, RANKS, RUN, RUN_DIR, Option, Verb
 from paceline.cli.output_file import write_output
 from paceline.cli.parsing import find_directories
 from paceline.cli.progress import ProgressLine
 from paceline.cli.stack import wanted_ranks
 from paceline.cli.values import duration
 from paceline.errors import UsageError
+from paceline.option import FURTHER_DIRECTORIES, RANKS, RUN, RUN_DIR, Option, Verb
 from paceline.recording.clocks import HostClocks
 from paceline.recording.evidence import evidence
 from paceline.recording.layout import RunDirectory

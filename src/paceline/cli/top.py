@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from paceline.cli.option import FURTHER_DIRECTORIES, RUN, RUN_DIR, Option, Verb
 from paceline.cli.parsing import find_directories
 from paceline.cli.terminal import ascii_only, room, rows
 from paceline.cli.top_screen import has_keys, open_terminal
 from paceline.cli.values import duration_seconds
 from paceline.errors import PacelineError, UsageError
 from paceline.facts import Evidence, RankRecord
+from paceline.option import FURTHER_DIRECTORIES, RUN, RUN_DIR, Option, Verb
 from paceline.recording.evidence import evidence
 from paceline.recording.follow import FollowedFiles
 from paceline.recording.layout import RunDirectory

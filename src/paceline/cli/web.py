@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paceline.atomic_write import write_whole
-from paceline.cli.option import FURTHER_DIRECTORIES, RUN, RUN_DIR, Option, Verb
 from paceline.cli.parsing import find_directories
 from paceline.cli.values import number_between
 from paceline.errors import UsageError
 from paceline.listening import listening, listening_at
+from paceline.option import FURTHER_DIRECTORIES, RUN, RUN_DIR, Option, Verb
 from paceline.priority import lower_priority
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import first_try, index_folder, is_submitted, newest_try, runs_root

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from paceline.cli.option import FURTHER_DIRECTORIES, RUN_DIR, Option, Verb
 from paceline.cli.parsing import say_where
 from paceline.cli.progress import ProgressLine
 from paceline.cli.terminal import ascii_only, room, use_color
@@ -18,6 +17,7 @@ from paceline.diagnosis.verdict import Diagnosis, diagnose
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.facts import Evidence, Run, SecondaryStatus, Status
 from paceline.findings import CauseFinding
+from paceline.option import FURTHER_DIRECTORIES, RUN_DIR, Option, Verb
 from paceline.part import GoesOn, first_answer, parts
 from paceline.recording.jsonl import ReadJsonLines, read_json_lines
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.cli.job.option_tables import OURS, TORCHRUN
-from paceline.cli.option import HELP, MODULE, Option, Verb, section
 from paceline.cli.parsing import VerbParser, called, spelled
 from paceline.cli.picture_file import SVG
 from paceline.errors import UsageError
+from paceline.option import HELP, MODULE, Option, Verb, section
 from paceline.planner.nccl_tests import FACTORS, OPERATIONS, TYPES
 from paceline.spelling import nearest
 

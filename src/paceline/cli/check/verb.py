@@ -10,13 +10,13 @@ from pathlib import Path
 
 from paceline.cli.job.options import VERB as RUN
 from paceline.cli.job.options import parse_run
-from paceline.cli.option import Option, Verb
 from paceline.cli.parsing import VerbParser, split_at_script
 from paceline.cli.terminal import columns, use_color
 from paceline.cli.values import fail_on, variable
 from paceline.findings import Severity, Verdict
 from paceline.job_file import JobFile
 from paceline.launch.engines.base import PLACES
+from paceline.option import Option, Verb
 from paceline.part import BuiltJobs, first_answer, parts
 
 _NEVER = "never"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from paceline.cli.completion.words import CompletedVerb, Completions, Kind, completions_of
-from paceline.cli.option import Option
+from paceline.option import Option
 
 _HEAD = """\
 # Completion of paceline for fish; `paceline completion fish` writes it.

@@ -5,7 +5,7 @@ import json
 
 from paceline import cli
 from paceline.cli.completion.words import CompletedVerb, Completions, completed_verb
-from paceline.cli.option import COLOR, HELP, Option, Verb
+from paceline.option import COLOR, HELP, Option, Verb
 
 VERB = Verb(
     "completion",

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from paceline.cli.option import HELP, Option, Verb
+from paceline.option import HELP, Option, Verb
 
 
 class Kind(StrEnum):

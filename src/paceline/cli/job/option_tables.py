@@ -3,9 +3,9 @@
 from functools import partial
 from typing import Any
 
-from paceline.cli.option import Option, section
 from paceline.cli.values import duration_seconds
 from paceline.errors import UsageError
+from paceline.option import Option, section
 
 
 def comma_separated(text: str) -> list[str]:

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from paceline.cli.job.option_tables import OURS, TORCHRUN
-from paceline.cli.option import Verb
 from paceline.cli.parsing import NO_VALUE, VerbParser, example, spelled, split_at_script
 from paceline.errors import UsageError
+from paceline.option import Verb
 
 VERB = Verb(
     "run",

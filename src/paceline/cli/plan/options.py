@@ -5,9 +5,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from paceline.cli.option import EVERY_VERB, HELP, MODULE, Option, Verb, section
 from paceline.cli.parsing import VerbParser, parted, split_at_script
 from paceline.cli.picture_file import SVG
+from paceline.option import EVERY_VERB, HELP, MODULE, Option, Verb, section
 
 OPTIONS = (
     *section(

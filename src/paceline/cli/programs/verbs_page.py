@@ -4,7 +4,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from paceline.cli.option import EVERY_VERB, Option, Verb
+from paceline.option import EVERY_VERB, Option, Verb
 
 _WIDTH = 140
 _INTRODUCTION = """\

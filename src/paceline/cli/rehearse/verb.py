@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paceline.cli.option import MODULE, Option, Verb
 from paceline.cli.parsing import VerbParser
 from paceline.cli.picture_file import SVG, refuse_impossible, write_picture
+from paceline.option import MODULE, Option, Verb
 
 if TYPE_CHECKING:
     from paceline.errors import UsageError

@@ -1,16 +1,20 @@
 """The strategy of `--gradients` is checked, and a rank gets the backends and the strategy."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from paceline.job_file import JobFile
 from paceline.part import Part
-from paceline.planner import strategies
+
+if TYPE_CHECKING:
+    from paceline.job_file import JobFile
 
 
 class Comm(Part):
-    def wrong(self, file: JobFile) -> Iterable[tuple[str, object]]:
+    def wrong(self, file: "JobFile") -> Iterable[tuple[str, object]]:
         """Raises:  UsageError X10, X11: the strategy."""
         if file.job.gradients is not None:
+            from paceline.planner import strategies
+
             strategies.check(file.job.gradients)
         return ()
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from paceline.part import Line, Part, PartVerb
-from paceline.parts.lab.network_line import network_text
 
 
 class Lab(Part):
@@ -20,6 +19,8 @@ class Lab(Part):
         }
 
     def lines(self) -> Mapping[str, Line]:
+        from paceline.parts.lab.network_line import network_text
+
         return {"network": network_text}
 
 

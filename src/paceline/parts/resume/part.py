@@ -5,7 +5,6 @@ from pathlib import Path
 
 from paceline.facts import Run
 from paceline.part import GoesOn, Part, PartVerb
-from paceline.recording.saved_state import command_to_go_on, newest_saved_step
 
 
 class ResumeAuto(Part):
@@ -18,6 +17,8 @@ class ResumeAuto(Part):
         }
 
     def goes_on(self, run: Run, directory: Path) -> GoesOn | None:
+        from paceline.recording.saved_state import command_to_go_on, newest_saved_step
+
         step = newest_saved_step(directory)
         return None if step is None else GoesOn(step=step, command=command_to_go_on(run.command, run.id))
 
