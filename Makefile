@@ -30,13 +30,15 @@ HAS_TORCH := -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-slow test-all fast fuzz exchange engines web-ci faults-ci faults exits resume-ci resume tensorflow tensorflow-all pythons wide wild accuracy pictures nightly gpu docs site lint fix frameworks wheel clean
+.PHONY: help install demo test parts house test-slow test-all fast fuzz exchange engines web-ci faults-ci faults exits resume-ci resume tensorflow tensorflow-all pythons wide wild accuracy pictures nightly gpu docs site lint fix frameworks wheel clean
 
 help:
 	@echo "make demo        install into $(VENV), train digits on 2 ranks, show where the time went"
-	@echo "make test        install into $(VENV), run the suite: fast tests, then of each behaviour one that starts processes; at most 12 minutes"
-	@echo "make test-slow   the variants of the latter"
-	@echo "make test-all    both, and every suite below that .ci/run runs; an hour"
+	@echo "make test        install into $(VENV), test the kernel: fast tests, then of each behaviour one that starts processes; one job of each part"
+	@echo "make parts       the same of the parts, such as engines, plans and the page"
+	@echo "make house       this repository: its rooms, words, documentation and surface"
+	@echo "make test-slow   variants of what starts processes"
+	@echo "make test-all    all four, and every suite below that .ci/run runs; an hour"
 	@echo "make fast        only the fast tests"
 	@echo "make exchange    gradient exchange on real ranks: conformance, strategies, seven faults over it; 8 minutes"
 	@echo "make engines     one job on this machine, over SSH, on Ray, Slurm and the SageMaker path, and each of them broken; at most 15 minutes"
@@ -71,20 +73,26 @@ demo: $(STAMPS)/dev
 	@echo; echo "next:  . $(BIN)/activate    then    paceline top --once"
 
 test: $(STAMPS)/dev $(STAMPS)/frameworks
-	$(PYTEST) $(SEVERAL) -m "not slow and not ($(ELSEWHERE))" --durations=20 $(PYTEST_ARGS)
+	$(PYTEST) $(SEVERAL) -m "smoke or not (slow or part or house or $(ELSEWHERE))" --durations=20 $(PYTEST_ARGS)
+
+parts: $(STAMPS)/dev $(STAMPS)/frameworks
+	$(PYTEST) $(SEVERAL) -m "part and not (smoke or slow or $(ELSEWHERE))" --durations=10 $(PYTEST_ARGS)
+
+house: $(STAMPS)/dev
+	$(PYTEST) $(SEVERAL) -m "house and not slow" --durations=10 tests/house $(PYTEST_ARGS)
 
 test-slow: $(STAMPS)/dev $(STAMPS)/frameworks
 	$(PYTEST) $(SEVERAL) -m "slow and not ($(ELSEWHERE))" --durations=10 $(PYTEST_ARGS)
 
 # Of the other Debian packages and extras, .ci/run installs what these need; what is missing is skipped with its name.
-test-all: test test-slow exchange engines web-ci tensorflow resume-ci faults-ci
+test-all: test parts house test-slow exchange engines web-ci tensorflow resume-ci faults-ci
 
 # One after the other: beside another job, a job rightly has a noisy neighbour as well.
 faults-ci: $(STAMPS)/dev
 	$(PYTEST) -m "gallery and not exchange" --durations=10 tests/faults $(PYTEST_ARGS)
 
 exchange: $(STAMPS)/dev $(STAMPS)/frameworks $(STAMPS)/mpi
-	$(PYTEST) $(SEVERAL) -m exchange --durations=10 tests/comm tests/faults tests/process tests/resume $(PYTEST_ARGS)
+	$(PYTEST) $(SEVERAL) -m "exchange and not smoke" --durations=10 tests/comm tests/faults tests/process tests/resume $(PYTEST_ARGS)
 
 engines: $(STAMPS)/dev $(STAMPS)/engines $(STAMPS)/sdk
 	PACELINE_SDK_V3_PYTHON=$(abspath $(STAMPS)/sdk-v3/bin/python) \

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from kernel_and_parts import KERNEL, part_of_test
 from patience import patient
 
 from paceline.facts import Run
@@ -71,6 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=wide)
         items[:] = [item for item in items if not item.get_closest_marker("wide")]
     _mark_all_but_first(items)
+    _mark_where_it_belongs(items)
     items.sort(key=lambda item: any(item.get_closest_marker(name) for name in SLOW_MARKERS))
     wants_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if wants_gpu and not _has_gpu():
@@ -85,6 +87,16 @@ def _mark_all_but_first(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("slow_but_first") and not item.get_closest_marker("wide"):
             if firsts.setdefault(item.nodeid.partition("[")[0], item) is not item:
                 item.add_marker("slow")
+
+
+def _mark_where_it_belongs(items: list[pytest.Item]) -> None:
+    """`part` for what is about a part, `house` for what is about this repository."""
+    for item in items:
+        path = item.path.relative_to(REPOSITORY / "tests").as_posix()
+        if path.startswith("house/"):
+            item.add_marker("house")
+        elif part_of_test(path) != KERNEL:
+            item.add_marker("part")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -105,12 +105,41 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     ("views/metrics.py", "web"),
     ("views/svg.py", "web"),
 )
+# Tests of more than one file of a part: patterns below tests/. A file tests/x/test_y.py else belongs where src/paceline/x/y.py does.
+PATTERNS_OF_TESTS: tuple[tuple[str, str], ...] = (
+    ("engines/*", "engines"),
+    ("web/*", "web"),
+    ("process/test_*resume*.py", "resume"),
+    ("process/test_submit.py", "engines"),
+    ("process/test_web.py", "web"),
+    ("process/test_metrics_follow.py", "web"),
+    ("process/test_estimator_local.py", "sagemaker"),
+    ("process/test_migrating.py", "sagemaker"),
+    ("process/test_notebook*.py", "sagemaker"),
+    ("process/test_smdistributed.py", "sagemaker"),
+    ("process/test_tf_config.py", "frameworks"),
+    ("process/test_tensorflow.py", "frameworks"),
+    ("process/test_gradients.py", "comm"),
+    ("process/test_exchange_death.py", "comm"),
+    ("process/test_bench.py", "lab"),
+    ("process/test_rehearse.py", "lab"),
+    ("process/test_*networks.py", "lab"),
+    ("worker/test_bench.py", "lab"),
+    ("worker/test_smdistributed.py", "sagemaker"),
+    ("views/test_tensorboard.py", "web"),
+)
 PARTS = tuple(dict.fromkeys(part for _, part in PATTERNS))
 
 
 def part_of(path: str) -> str:
     """The part of a file, given by its path below src/paceline; KERNEL for the rest."""
     return next((part for pattern, part in PATTERNS if fnmatch(path, pattern)), KERNEL)
+
+
+def part_of_test(path: str) -> str:
+    """The part that a file of tests is about, given by its path below tests/; KERNEL for the rest."""
+    own = next((part for pattern, part in PATTERNS_OF_TESTS if fnmatch(path, pattern)), None)
+    return own or part_of(path.replace("/test_", "/"))
 
 
 def part_of_module(module: Module) -> str:

@@ -35,6 +35,7 @@ def recordings(paceline):
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
+@pytest.mark.smoke
 def test_a_table_is_printed_checked_and_kept_and_the_next_one_compared(paceline):
     argv = ("bench", "all_reduce", "-b", "1K", "-e", "64K", "-f", "8", "-n", "5", "--size-time", "2s")
     done = paceline.run(*argv, "-g", "2", "-J", "out.json")

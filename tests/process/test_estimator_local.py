@@ -75,6 +75,7 @@ def program(paceline):
     return run
 
 
+@pytest.mark.smoke
 def test_two_hosts_run_here_with_everything_that_was_asked_for(program, paceline):
     (paceline.directory / "data").mkdir()
     (paceline.directory / "data" / "x").write_text("1")

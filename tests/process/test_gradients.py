@@ -47,6 +47,7 @@ def notices(paceline):
     return [event["text"] for event in paceline.evidence().events if event.get("topic") == "gradients"]
 
 
+@pytest.mark.smoke
 def test_every_model_of_a_script_gets_the_strategy_and_one_with_a_hook_keeps_its_own(paceline):
     script = paceline.script("train.py", TWO_MODELS)
     done = paceline.run("run", "--local-hosts", "2", "--gradients", "direct+bf16", script)

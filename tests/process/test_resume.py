@@ -36,6 +36,7 @@ all_from(1)
 """
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("server", [pytest.param("off", marks=pytest.mark.wide), "auto"])
 def test_a_killed_rank_costs_no_step_and_no_restart(paceline, server):
     waits = {"waits": True} if server == "auto" else {}

@@ -47,6 +47,7 @@ def engine(user_environment):
     return load("local", user_environment, {})
 
 
+@pytest.mark.smoke
 def test_the_contract_holds_on_real_hosts(engine, job, tmp_path):
     root = tmp_path / "runs"
     done = job("ok.py", environment={"API_KEY": "a-very-secret-value"})

@@ -91,6 +91,7 @@ def test_two_local_hosts_cannot_be_the_same_task(paceline):
     assert "is worker 0 in its TF_CONFIG, and must be worker 1" in job.err
 
 
+@pytest.mark.smoke
 def test_a_tf_config_of_the_user_wins_and_the_terminal_says_so(paceline):
     script = paceline.script("say.py", "import os; print(os.environ['TF_CONFIG'], flush=True)")
     job = paceline.run("run", "--tf-config", "multi_worker_mirrored", script, TF_CONFIG=ONE)

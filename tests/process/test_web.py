@@ -45,6 +45,7 @@ class Client:
             connection.close()
 
 
+@pytest.mark.smoke
 def test_the_page_follows_a_job_looks_at_it_and_stops_it(paceline):
     job = paceline.start("run", "--nproc-per-node", "2", paceline.script("train.py", STEPS))
     job.until_printed("it steps", 2)

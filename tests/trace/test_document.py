@@ -32,6 +32,7 @@ def written(tmp_path, text):
     return json.loads((tmp_path / "trace.json").read_text())
 
 
+@pytest.mark.smoke
 def test_a_trace_has_the_keys_of_its_page(tmp_path):
     (schema,) = (one for one in SCHEMAS if one.name == "paceline.trace/1")
     told = {key.path.partition(".")[0].partition("[")[0] for key in keys_of(schema)} | {"schema"}
