@@ -17,10 +17,12 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 KERNEL = "kernel"
 PATTERNS: tuple[tuple[str, str], ...] = (
     ("parts/comm/*", "comm"),
+    ("parts/engines/*", "engines"),
     ("parts/frameworks/*", "frameworks"),
     ("parts/lab/*", "lab"),
     ("parts/resume/*", "resume"),
     ("parts/sagemaker/*", "sagemaker"),
+    ("parts/web/*", "web"),
     # Inside a rank.
     ("worker/resume/*", "resume"),
     ("worker/run_script.py", "resume"),

@@ -25,7 +25,6 @@ FROM_THE_KERNEL: dict[str, tuple[str, ...]] = {
     "cli.parsing": ("launch.engines.jobs",),
     "cli.prune": ("launch.engines.jobs",),
     "cli.ps": ("launch.engines.jobs",),
-    "cli.run.verb": ("cli.run.network", "cli.run.on_hosts", "cli.web", "emulate.local_hosts"),
     "cli.stop": ("launch.engines.jobs",),
     "launch.agent.agent": (
         "launch.agent.saved_job",
