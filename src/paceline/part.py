@@ -3,13 +3,14 @@ package under the entry point `paceline.parts` (an example: examples/dataset_par
 
 The kernel names no part: it asks all that are there, in alphabetical order. A hook returns values; what acts on them is in the kernel.
 
-What only a hook of a part needs is imported in the hook: the parts are loaded before it is known which of them are needed.
+A `part.py` is loaded while the options of `paceline run` are made. What only a hook needs is imported in the hook, and so is all of `cli`.
 """
 
 import importlib
 import itertools
 import pkgutil
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from paceline.errors import UsageError
 from paceline.facts import Job, Placement, Run, SecondaryStatus, Status
 from paceline.findings import Rule, Verdict
+from paceline.option import Option
 
 __all__ = ["Companion", "Host", "HostPart", "Part"]
 
@@ -111,6 +113,21 @@ class SubmittedJob(Protocol):
 
     def cancel(self, *, now: bool = False) -> None:
         """End the job, with SIGTERM and a grace for every rank; with `now`, at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPart:
+    """What a part does for one `paceline run`. Each field may be left out."""
+
+    elsewhere: Callable[[], int] | None = None
+    """Runs the job in place of this process, which then prepares nothing, and returns the exit code.
+
+    Raises:  UsageError: refused before anything was started
+    """
+    start_hosts: Callable[["JobFile", Mapping[str, str]], int] | None = None
+    """Starts all hosts of the job from this process, with these environment variables, and returns the exit code."""
+    beside: Callable[[Path], None] | None = None
+    """Starts something beside the run on its first host, and does not wait for it. The directory of the recording is not yet there."""
 
 
 class HostPart:
@@ -212,6 +229,17 @@ class Part:
         """The part's verbs by their names."""
         return {}
 
+    def options(self, verb: str) -> Mapping[str, Sequence[Option]]:
+        """The part's options of a verb: name of the verb's own option -> those behind it."""
+        return {}
+
+    def on_run(self, args: Namespace) -> RunPart:
+        """What the part does for a command line of `paceline run`.
+
+        Raises:  UsageError: the options of the part do not fit together, or not beside others
+        """
+        return RunPart()
+
     def wrong(self, file: "JobFile") -> Iterable[tuple[str, object]]:
         """Fields of a job file, each with its value, that no job can have.
 
@@ -267,6 +295,14 @@ def first_answer(answers: Iterable[_T | None]) -> _T | None:
 def rank_modules() -> str:
     """The parts' modules inside a rank, as PACELINE_PARTS has them: in a rank nothing is discovered."""
     return ",".join(name for part in parts() if (name := part.in_rank()) is not None)
+
+
+def with_options_of_parts(verb: str, options: Sequence[Option]) -> tuple[Option, ...]:
+    """The options of a verb, each with those of the parts behind it."""
+    of_parts = [part.options(verb) for part in parts()]
+    return tuple(
+        row for own in options for row in (own, *(row for found in of_parts for row in found.get(own.name, ())))
+    )
 
 
 def refuse_wrong(file: "JobFile") -> None:

@@ -14,7 +14,6 @@ EDGES = {
 # Module of the kernel -> what it still imports of a part.
 FROM_THE_KERNEL: dict[str, tuple[str, ...]] = {
     "cli.check.verb": ("launch.engines.base",),
-    "cli.run.verb": ("cli.run.network", "cli.run.on_hosts", "cli.web", "emulate.local_hosts"),
     "launch.agent.agent": (
         "launch.agent.saved_job",
         "launch.agent.saver_process",

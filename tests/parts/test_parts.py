@@ -1,4 +1,4 @@
-"""The kernel and its parts: what is there is found, and without any the kernel runs a job; a companion of a part."""
+"""The kernel and its parts: what is there is found, and without any the kernel runs a job; a companion and the options of a part."""
 
 import json
 import os
@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import paceline
-from paceline.part import HostPart, Part, parts
+from paceline.cli import VERBS, verb_module
+from paceline.part import HostPart, Part, RunPart, parts
 
 PACKAGE = Path(paceline.__file__).parent
 COMPANION = """
@@ -33,6 +34,41 @@ class Example(Part):
         return OnHost()
 
 PART = Example()
+"""
+RUN = """
+from paceline.option import Option
+from paceline.part import Part, RunPart
+
+def start_hosts(file, environ):
+    print(file.job.max_hosts, "host of", file.job.name, "with", environ["WITH"])
+    return 8
+
+class Example(Part):
+    def options(self, verb):
+        return {"name": [Option("example-way", "Run so.", "WAY")]} if verb == "run" else {}
+
+    def on_run(self, args):
+        if args.example_way == "elsewhere":
+            return RunPart(elsewhere=lambda: print("elsewhere") or 7)
+        if args.example_way == "hosts":
+            return RunPart(start_hosts=start_hosts)
+        if args.example_way == "beside":
+            return RunPart(beside=lambda directory: print("beside", directory.name, directory.exists(), flush=True))
+        return RunPart()
+
+PART = Example()
+"""
+REFUSES = """
+from paceline.errors import UsageError
+from paceline.part import Part, RunPart
+
+class Refusing(Part):
+    def on_run(self, args):
+        if args.name == "refused":
+            raise UsageError("U03", "no run has this name", next="--name other")
+        return RunPart()
+
+PART = Refusing()
 """
 
 
@@ -60,7 +96,25 @@ def test_every_folder_is_a_part():
 def test_a_part_may_leave_out_each_hook():
     assert (Part().ports(None), Part().on_host(None), tuple(Part().wrong(None))) == ((), None, ())
     assert Part().submitted(Path(), {}) is None and not Part().checks() and not Part().verbs()
+    assert (Part().options("run"), Part().on_run(None)) == ({}, RunPart())
     assert (tuple(HostPart().begins(0, ())), HostPart().variables((), 0), HostPart().companion(())) == ((), {}, None)
+
+
+def test_each_option_of_a_part_stands_behind_the_one_that_it_names():
+    for verb in VERBS:
+        names = [row.name for row in verb_module(verb).VERB.options]
+        for place, options in ((place, options) for part in parts() for place, options in part.options(verb).items()):
+            assert all(place in names and names.index(place) < names.index(row.name) for row in options), (verb, place)
+
+
+@pytest.mark.process
+def test_a_part_is_loaded_without_the_command_line(user_environment):
+    # The options of `paceline run` are made while parts are loaded.
+    program = "import sys; from paceline.part import parts; parts(); print('paceline.cli' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=user_environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"
 
 
 @pytest.fixture
@@ -113,6 +167,35 @@ def test_without_the_part_of_its_engine_a_submitted_job_is_not_judged(paceline_w
     assert done.returncode == exit_code, done
     assert "nothing here can ask the engine of r-000001" in done.stderr and "slurm" in done.stderr
     assert run_dir.exists()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("option", ["--hosts=a,b", "--local-hosts=2", "--web"])
+def test_without_a_part_its_options_are_unknown(paceline_with, option):
+    done = paceline_with({}, "run", option, "train.py")
+    assert done.returncode == 2 and f"error[U01]: unknown option {option.partition('=')[0]}" in done.stderr
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("argv", "exit_code", "said"),
+    [
+        (("--example-way", "elsewhere"), 7, "elsewhere\n"),
+        (("--example_way", "hosts", "--name", "mine"), 8, "1 host of mine with variables\n"),
+        (("--example-way", "beside", "--run-id", "r-1"), 0, "beside r-1 False\ntrained\n"),
+        (("--name", "mine"), 0, "trained\n"),
+        (("--example-way", "elsewhere", "--name", "refused"), 2, ""),
+    ],
+    ids=["elsewhere", "hosts", "beside", "not asked", "refused first"],
+)
+def test_a_part_takes_a_run_over_starts_its_hosts_or_stands_beside_it(
+    paceline_with, tmp_path, user_environment, argv, exit_code, said
+):
+    user_environment["WITH"] = "variables"
+    (tmp_path / "train.py").write_text("print('trained')\n")
+    done = paceline_with({"example": RUN, "refusing": REFUSES}, "run", *argv, "train.py")
+    assert (done.returncode, done.stdout) == (exit_code, said), done.stderr
+    assert (tmp_path / ".paceline").exists() == (exit_code == 0)
 
 
 @pytest.mark.process

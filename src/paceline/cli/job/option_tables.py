@@ -1,11 +1,13 @@
-"""The options of `paceline run` as rows: torchrun's options and paceline's own."""
+"""The options of `paceline run` as rows: torchrun's options, paceline's own, and those of its parts."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from paceline.cli.values import duration_seconds
 from paceline.errors import UsageError
 from paceline.option import Option, section
+from paceline.part import with_options_of_parts
 
 
 def comma_separated(text: str) -> list[str]:
@@ -37,10 +39,6 @@ def _theirs(name: str, help: str, metavar: str = "", **more: Any) -> Option:
     """An option of torchrun. It reads PET_<NAME> as torchrun does, unless `variable` says otherwise."""
     variable = f"PET_{name.replace('-', '_').upper()}"
     return Option(name, help, metavar, **{"has_underscores": True, "variable": variable, **more})
-
-
-def _ours(name: str, help: str, metavar: str = "", **more: Any) -> Option:
-    return Option(name, help, metavar, has_underscores=True, **more)
 
 
 TORCHRUN = section(
@@ -171,77 +169,50 @@ TORCHRUN = section(
 )
 """The options of the newest torchrun, in its own order. A test compares them with the grammar that is read from torch's own parsers."""
 
-OURS = section(
-    "paceline's own",
-    _ours(
+_ROWS = (
+    Option(
         "job",
         "The job as a file, in place of a script and of every option that describes a job.",
         "FILE",
         more="`paceline submit` writes such files. See [job_file.md](job_file.md).",
     ),
-    _ours("name", "Name of the run.", "TEXT", default_text="the script's own name"),
-    _ours("run-id", "Id of the recording.", "ID", default_text="r- and six hex digits, new for each run"),
-    _ours("run-dir", "Directory below which recordings go.", "DIR", default_text=".paceline/runs"),
-    _ours(
+    Option("name", "Name of the run.", "TEXT", default_text="the script's own name"),
+    Option("run-id", "Id of the recording.", "ID", default_text="r- and six hex digits, new for each run"),
+    Option("run-dir", "Directory below which recordings go.", "DIR", default_text=".paceline/runs"),
+    Option(
         "run-dir-mode",
         "Who may read the recording, written as for chmod, such as 0750.",
         "MODE",
         default_text="0700",
         more="See [recording.md](recording.md#who-may-read-it).",
     ),
-    _ours(
+    Option(
         "plan",
         "What `paceline plan --json` said of this job; it is kept with the recording.",
         "FILE",
         more="The file becomes `plan.json` in the [recording](recording.md).",
     ),
-    _ours(
-        "hosts",
-        "Run on these hosts, reached by ssh; the code is shipped there.",
-        "HOST,...",
-        more="See [engines.md](engines.md#ssh).",
-    ),
-    _ours("option", "An option of the ssh engine, with --hosts. May be repeated.", "KEY=VALUE", repeatable=True),
-    _ours("env", "A variable for every rank, with --hosts. May be repeated.", "NAME[=VALUE]", repeatable=True),
-    _ours(
-        "local-hosts",
-        "Start N hosts on this machine, algo-1 ... algo-N, each with its own agent.",
-        "N",
-        kind=int,
-    ),
-    _ours(
-        "link-rate",
-        "Rate of each local host's link, such as 1gbit. Needs root, as do the next six.",
-        "RATE",
-        more="See [emulation.md](emulation.md#rehearsing-a-network).",
-    ),
-    _ours("link-delay", "Time from one local host to another, such as 5ms.", "DELAY"),
-    _ours("link-loss", "Share of frames lost between local hosts, such as 0.1%.", "PERCENT"),
-    _ours("zones", "Spread the local hosts over N zones, in order.", "N", kind=int),
-    _ours("zone-delay", "Further delay between local hosts of different zones, such as 1ms.", "DELAY"),
-    _ours("host-cpus", "CPUs of each local host, such as 0.5.", "N"),
-    _ours("host-memory", "Memory of each local host, such as 2gib.", "SIZE"),
-    _ours("max-run", "Time limit: seconds, or 12h, 90m, 30s. Then SIGTERM, grace, SIGKILL.", "DURATION"),
-    _ours(
+    Option("max-run", "Time limit: seconds, or 12h, 90m, 30s. Then SIGTERM, grace, SIGKILL.", "DURATION"),
+    Option(
         "total-steps",
         "Optimizer steps of the whole job. They tell early whether --max-run is long enough.",
         "N",
         kind=int,
     ),
-    _ours(
+    Option(
         "on-hang",
         "On a confirmed hang: report and go on, stop (exit 202), restart (--max-restarts), or resume (--resume auto).",
         choices=("report", "stop", "restart", "resume"),
         default="report",
     ),
-    _ours(
+    Option(
         "fork-server",
         "With --max-restarts: keep a process with torch imported on each host, and fork the ranks of a restart from it (preview).",
         choices=("auto", "off"),
         default_text="off; with --resume auto: auto",
         more="See [running.md](running.md#fast-restarts).",
     ),
-    _ours(
+    Option(
         "resume",
         "auto: keep the state of every rank outside of it, so that all ranks go on after a killed one. A run, URL or directory: begin at"
         " the newest step that is saved there (preview).",
@@ -249,81 +220,83 @@ OURS = section(
         default="off",
         more="See [running.md](running.md#resume-preview).",
     ),
-    _ours("resume-anyway", "Go on from a saved state although the script or torch is another one."),
-    _ours(
+    Option("resume-anyway", "Go on from a saved state although the script or torch is another one."),
+    Option(
         "gradients",
         "How DDP exchanges gradients: auto, ring, hierarchical, direct, ... with +bf16, +int8. The first host's counts.",
         "NAME",
         default_text="the script's own way",
         more="See [exchange.md](exchange.md).",
     ),
-    _ours("allow-lossy", "Let --gradients auto choose a strategy that is not exact."),
-    _ours("stop-grace", "Time between SIGTERM and SIGKILL at the limit or a stop.", "DURATION", default="120"),
-    _ours(
+    Option("allow-lossy", "Let --gradients auto choose a strategy that is not exact."),
+    Option("stop-grace", "Time between SIGTERM and SIGKILL at the limit or a stop.", "DURATION", default="120"),
+    Option(
         "tf-config",
         "Give each rank TF_CONFIG, in the form of this strategy of TensorFlow. The user's own TF_CONFIG wins.",
         choices=("multi_worker_mirrored", "parameter_server"),
         more="Ports are 8890 and the following for the first form, 2222 and 2223 for the second; others where these are in use. "
         "With parameter_server each host of several has a parameter server beside its rank.",
     ),
-    _ours("store-port", "Port of the ranks' store.", "PORT", default_text="a free one, new for each attempt", kind=int),
-    _ours(
+    Option(
+        "store-port", "Port of the ranks' store.", "PORT", default_text="a free one, new for each attempt", kind=int
+    ),
+    Option(
         "token-file",
         "File with the secret that the agents share, 16 bytes at least.",
         "FILE",
         default_text="PACELINE_TOKEN, else this user's own, made once",
         more="See [running.md](running.md#several-hosts).",
     ),
-    _ours("no-token", "Take hosts in without a token: whoever reaches the port can join and run code."),
-    _ours("hp", "A hyperparameter. May be repeated.", "KEY=VALUE", repeatable=True),
-    _ours("hyperparameters", "JSON file of hyperparameters; --hp wins over it.", "FILE"),
-    _ours(
+    Option("no-token", "Take hosts in without a token: whoever reaches the port can join and run code."),
+    Option("hp", "A hyperparameter. May be repeated.", "KEY=VALUE", repeatable=True),
+    Option("hyperparameters", "JSON file of hyperparameters; --hp wins over it.", "FILE"),
+    Option(
         "hp-profile",
         "How values are written: as SageMaker's SDK v2 or v3 does.",
         choices=("v2", "v3"),
         default="v2",
     ),
-    _ours(
+    Option(
         "channel",
         "An input channel, a directory or a URL. May be repeated.",
         "NAME=URL[:DISTRIBUTION]",
         repeatable=True,
         more="See [data.md](data.md).",
     ),
-    _ours(
+    Option(
         "output",
         "Send model.tar.gz and output.tar.gz below this URL.",
         "URL",
         more="They lie there in `<run id>/output/`.",
     ),
-    _ours(
+    Option(
         "checkpoints",
         "Keep the checkpoints directory and this URL alike: fetched at the start, sent as they come.",
         "URL",
     ),
-    _ours("checkpoints-delete", "Deletions in the checkpoints directory count there too."),
-    _ours("source-dir", "Code directory: the script lies in it, its requirements.txt is installed.", "DIR"),
-    _ours("base-dir", "Put the /opt/ml tree here.", "DIR", default_text="SAGEMAKER_BASE_DIR"),
-    _ours("opt-ml", "Use the real /opt/ml. With --local-hosts each host has an /opt/ml of its own, which is its tree."),
-    _ours("install-requirements", "Install requirements.txt beside the script, once per host."),
-    _ours("no-check", "Do not look at the script before the ranks start.", more="See [checks.md](checks.md)."),
-    _ours(
-        "web",
-        "Serve the page of the run for a browser, in a process of its own, and print its address.",
-        more="See [the live page](howto/web.md).",
+    Option("checkpoints-delete", "Deletions in the checkpoints directory count there too."),
+    Option("source-dir", "Code directory: the script lies in it, its requirements.txt is installed.", "DIR"),
+    Option("base-dir", "Put the /opt/ml tree here.", "DIR", default_text="SAGEMAKER_BASE_DIR"),
+    Option(
+        "opt-ml", "Use the real /opt/ml. With --local-hosts each host has an /opt/ml of its own, which is its tree."
     ),
-    _ours(
+    Option("install-requirements", "Install requirements.txt beside the script, once per host."),
+    Option("no-check", "Do not look at the script before the ranks start.", more="See [checks.md](checks.md)."),
+    Option(
         "progress",
         "Status line: repainted on a terminal, one line per 30 s elsewhere.",
         choices=("auto", "plain", "off"),
         default="auto",
     ),
-    _ours("json", "Print paceline's own answer as JSON."),
-    _ours(
+    Option("json", "Print paceline's own answer as JSON."),
+    Option(
         "json-file",
         "Write paceline's own answer as JSON to this file. It holds nothing else: on stderr, the ranks write beside --json.",
         "FILE",
     ),
-    _ours("color", "Colour of paceline's own lines.", choices=("auto", "always", "never"), default="auto"),
+    Option("color", "Colour of paceline's own lines.", choices=("auto", "always", "never"), default="auto"),
 )
-"""paceline's own options. They have long names only, so that a letter that torchrun adds later cannot clash."""
+OURS = tuple(
+    replace(row, section="paceline's own", has_underscores=True) for row in with_options_of_parts("run", _ROWS)
+)
+"""paceline's own options and those of its parts. They have long names only, so that a letter that torchrun adds later cannot clash."""

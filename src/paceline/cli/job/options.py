@@ -47,6 +47,8 @@ class RunParser(VerbParser):
 
     def __init__(self, environ: Mapping[str, str], *, has_script: bool = True, **options: Any) -> None:
         super().__init__(VERB, environ, **{"allow_abbrev": True, **options})
+        # Their parts may be absent, and others ask whether they were given.
+        self.set_defaults(hosts=None, local_hosts=None)
         if has_script:
             self.add_argument("training_script")
             self.add_argument("training_script_args", nargs=argparse.REMAINDER)

@@ -36,6 +36,7 @@ def run_on_hosts(args: argparse.Namespace) -> int:
 
     Raises:  UsageError: refused before anything was started; HostLost: a host was lost
     """
+    _refuse_without_hosts(args)
     _refuse_other_ways(args)
     answer = answer_file(args.json_file)
     options = {**dict(key_and_value(text) for text in args.option or ()), "hosts": args.hosts}
@@ -80,6 +81,26 @@ def _hold(engine: DetachedEngine, job: Submission, run_dir: Path) -> int:
     (run_dir / KEEPER_LOG).touch(mode=0o600)
     jobs.note(job, engine.name, handle, run_dir)
     return engine.hold(engine.plan(job), run_dir, os.environ)
+
+
+def _refuse_without_hosts(args: argparse.Namespace) -> None:
+    if args.hosts is not None:
+        return
+    if args.env:
+        raise UsageError(
+            "U05",
+            "--env is for other hosts, and --hosts is not given",
+            saw="on this host the ranks have the variables of this shell",
+            # The value is nobody's to read; see probes.environment.without_secrets.
+            next=f"{args.env[0].partition('=')[0]}=VALUE in front of the command, in place of --env",
+        )
+    if args.option:
+        raise UsageError(
+            "U05",
+            "--option is for other hosts, and --hosts is not given",
+            saw=f"--option {args.option[0].partition('=')[0]}=...",
+            next="paceline run --hosts node1,node2 --option ...",
+        )
 
 
 def _refuse_other_ways(args: argparse.Namespace) -> None:

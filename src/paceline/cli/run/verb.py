@@ -17,6 +17,7 @@ from paceline.cli.job.options import VERB as VERB
 from paceline.cli.job.options import parse_run
 from paceline.errors import PacelineError, UsageError
 from paceline.facts import Evidence, Job
+from paceline.part import parts
 
 if TYPE_CHECKING:
     from paceline.job_file import JobFile
@@ -43,49 +44,39 @@ def run(args: argparse.Namespace) -> int:
     Raises:  UsageError: refused before anything was started
     """
     from paceline.cli.job.job import job_file_of
-    from paceline.cli.run.network import network_of
     from paceline.launch.prepare import prepare
 
-    network = network_of(args)
-    if args.web and (args.hosts is not None or args.local_hosts is not None):
-        raise UsageError(
-            "U05",
-            "--web is for a job that this process runs itself",
-            saw=f"{'--hosts' if args.hosts is not None else '--local-hosts'} is given, and the first host is another one",
-            next="leave --web out, and in another terminal: paceline web",
-        )
-    if args.hosts is not None:
-        from paceline.cli.run.on_hosts import run_on_hosts
-
-        return run_on_hosts(args)
-    _refuse_without_hosts(args)
-    with said_to_sagemaker("/opt/ml" if args.opt_ml and args.local_hosts is None else args.base_dir):
+    # Each part may refuse before the first of them acts.
+    asked = [part.on_run(args) for part in parts()]
+    if elsewhere := next((one.elsewhere for one in asked if one.elsewhere), None):
+        return elsewhere()
+    start_hosts = next((one.start_hosts for one in asked if one.start_hosts), None)
+    with said_to_sagemaker("/opt/ml" if args.opt_ml and start_hosts is None else args.base_dir):
         with _variables_named(args.argv, os.environ):
             file = job_file_of(args, ("run", *args.argv))
         _say_unknown_keys(args.rdzv_conf)
-        job, config = prepare(file, os.environ, starts_hosts=args.local_hosts is not None)
+        job, config = prepare(file, os.environ, starts_hosts=start_hosts is not None)
         if job.is_first and "PYTHON_EXEC" not in os.environ:
             _say_not_tried()
-        if args.job is None and args.local_hosts is None and job.max_hosts > 1 and not args.no_check:
+        if args.job is None and start_hosts is None and job.max_hosts > 1 and not args.no_check:
             # Beside the start: a resolver that does not answer takes its time.
             Thread(target=_say_own_name, args=(job, config.gpu_count), daemon=True).start()
         # The submitting process has already checked a job file. Another Python may have another grammar.
         if args.job is None and job.is_first and not args.no_check and "PYTHON_EXEC" not in os.environ:
-            by_hand = args.local_hosts is None and not args.standalone
+            by_hand = start_hosts is None and not args.standalone
             if found := _say_source(job, config.gpu_count, by_hand=by_hand):
                 checked = {"event": "source_check", "t_ns": time.time_ns(), "findings": list(found)}
                 file = replace(file, setup=replace(file.setup, events=(*file.setup.events, checked)))
                 config = replace(config, setup=file.setup)
-        if args.local_hosts is not None:
-            from paceline.emulate.local_hosts import run_local_hosts
-
-            return run_local_hosts(args.local_hosts, file, environ=os.environ, network=network)
-        if args.web and job.is_first:
-            from paceline.cli.web import start_beside
+        if start_hosts is not None:
+            return start_hosts(file, os.environ)
+        beside = [one.beside for one in asked if one.beside]
+        if beside and job.is_first:
             from paceline.recording.runs import new_run_id
 
             config = replace(config, run_id=config.run_id or new_run_id())
-            start_beside(config.runs_root / str(config.run_id))
+            for start in beside:
+                start(config.runs_root / str(config.run_id))
         return run_here(job, config, file)
 
 
@@ -152,24 +143,6 @@ def _say_own_name(job: Job, gpu_count: int | None) -> None:
 
     if text := own_name_text(job, gpu_count, os.environ, own_address):
         write_line(text)
-
-
-def _refuse_without_hosts(args: argparse.Namespace) -> None:
-    if args.env:
-        raise UsageError(
-            "U05",
-            "--env is for other hosts, and --hosts is not given",
-            saw="on this host the ranks have the variables of this shell",
-            # The value is nobody's to read; see probes.environment.without_secrets.
-            next=f"{args.env[0].partition('=')[0]}=VALUE in front of the command, in place of --env",
-        )
-    if args.option:
-        raise UsageError(
-            "U05",
-            "--option is for other hosts, and --hosts is not given",
-            saw=f"--option {args.option[0].partition('=')[0]}=...",
-            next="paceline run --hosts node1,node2 --option ...",
-        )
 
 
 def would_run(argv: Sequence[str], environ: Mapping[str, str]) -> Job:

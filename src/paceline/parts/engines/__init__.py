@@ -1,4 +1,4 @@
-"""Engines: a job is given to SSH hosts, Ray, Slurm, SageMaker or this machine, found again, observed and ended.
+"""Engines: a job is given to SSH hosts (`paceline run --hosts`), Ray, Slurm, SageMaker or this machine, found again, observed and ended.
 
 For whoever trains on machines that something else hands out. State: kept.
 """

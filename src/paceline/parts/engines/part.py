@@ -1,10 +1,16 @@
-"""Jobs that were given to an engine are found again by the note in their directory; `check` looks at the hosts of an engine."""
+"""Jobs that were given to an engine are found again by the note in their directory; `run --hosts` gives one to other hosts, and `check`
+looks at the hosts of an engine.
+"""
 
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from paceline.part import InCheck, Observation, Part, PartVerb, SubmittedJob
+from paceline.option import Option
+from paceline.part import InCheck, Observation, Part, PartVerb, RunPart, SubmittedJob
+from paceline.parts.engines.options import OPTIONS
 from paceline.recording.layout import SUBMISSION_FILE
 
 
@@ -16,6 +22,16 @@ class JobEngines(Part):
                 module="paceline.cli.submit",
             ),
         }
+
+    def options(self, verb: str) -> Mapping[str, Sequence[Option]]:
+        return {"plan": OPTIONS} if verb == "run" else {}
+
+    def on_run(self, args: Namespace) -> RunPart:
+        if all(getattr(args, row.dest) is None for row in OPTIONS):
+            return RunPart()
+        from paceline.cli.run.on_hosts import run_on_hosts
+
+        return RunPart(elsewhere=partial(run_on_hosts, args))
 
     def submitted(self, run_dir: Path, environ: Mapping[str, str]) -> SubmittedJob | None:
         return JobOfAnEngine(run_dir, environ) if (run_dir / SUBMISSION_FILE).exists() else None

@@ -1,8 +1,15 @@
-"""The network of local hosts is told in a line of the run."""
+"""`paceline run --local-hosts` starts the hosts of a job on this machine. Their network is told in a line of the run."""
 
-from collections.abc import Mapping
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from paceline.part import Line, Part, PartVerb
+from paceline.option import Option
+from paceline.part import Line, Part, PartVerb, RunPart
+from paceline.parts.lab.options import OPTIONS
+
+if TYPE_CHECKING:
+    from paceline.job_file import JobFile
 
 
 class Lab(Part):
@@ -17,6 +24,23 @@ class Lab(Part):
                 module="paceline.cli.bench",
             ),
         }
+
+    def options(self, verb: str) -> Mapping[str, Sequence[Option]]:
+        return {"plan": OPTIONS} if verb == "run" else {}
+
+    def on_run(self, args: Namespace) -> RunPart:
+        """Raises:  UsageError X30, X31, X32: the network."""
+        if all(getattr(args, row.dest) is None for row in OPTIONS):
+            return RunPart()
+        from paceline.cli.run.network import network_of
+        from paceline.emulate.local_hosts import run_local_hosts
+
+        network = network_of(args)
+
+        def start_hosts(file: "JobFile", environ: Mapping[str, str]) -> int:
+            return run_local_hosts(args.local_hosts, file, environ=environ, network=network)
+
+        return RunPart(start_hosts=start_hosts)
 
     def lines(self) -> Mapping[str, Line]:
         from paceline.parts.lab.network_line import network_text

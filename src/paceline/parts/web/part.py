@@ -1,8 +1,17 @@
-"""The pages of runs, live, and what other programs read of them."""
+"""`paceline run --web` serves the page of the run beside it; verbs write what other programs show."""
 
-from collections.abc import Mapping
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
 
-from paceline.part import Part, PartVerb
+from paceline.errors import UsageError
+from paceline.option import Option
+from paceline.part import Part, PartVerb, RunPart
+
+WEB = Option(
+    "web",
+    "Serve the page of the run for a browser, in a process of its own, and print its address.",
+    more="See [the live page](howto/web.md).",
+)
 
 
 class Web(Part):
@@ -23,6 +32,27 @@ class Web(Part):
                 reads_recordings=True,
             ),
         }
+
+    def options(self, verb: str) -> Mapping[str, Sequence[Option]]:
+        return {"no-check": (WEB,)} if verb == "run" else {}
+
+    def on_run(self, args: Namespace) -> RunPart:
+        """Raises:  UsageError U05: another process runs the first host."""
+        if not args.web:
+            return RunPart()
+        others = [
+            f"--{name.replace('_', '-')}" for name in ("hosts", "local_hosts") if getattr(args, name, None) is not None
+        ]
+        if others:
+            raise UsageError(
+                "U05",
+                "--web is for a job that this process runs itself",
+                saw=f"{others[0]} is given, and the first host is another one",
+                next="leave --web out, and in another terminal: paceline web",
+            )
+        from paceline.cli.web import start_beside
+
+        return RunPart(beside=start_beside)
 
 
 PART = Web()
