@@ -185,7 +185,7 @@ class ExpectedLength(Protocol):
         """Of the whole job; None: not known."""
 
 
-class InCheck:
+class CheckPart:
     """What a part does in `paceline check`. Each hook may be left out; `args`: the options of the command line."""
 
     def built_by(self, path: Path, name: str) -> BuiltJobs | None:
@@ -278,9 +278,9 @@ class Part:
         """The job that was submitted with this directory; None: not by this part."""
         return None
 
-    def in_check(self) -> InCheck:
+    def on_check(self) -> CheckPart:
         """What the part does in `paceline check`."""
-        return InCheck()
+        return CheckPart()
 
     def on_host(self, host: Host) -> HostPart | None:
         """What the part does on a host; None: nothing."""

@@ -13,7 +13,6 @@ EDGES = {
 }
 # Module of the kernel -> what it still imports of a part.
 FROM_THE_KERNEL: dict[str, tuple[str, ...]] = {
-    "cli.check.verb": ("launch.engines.base",),
     "launch.agent.agent": (
         "launch.agent.saved_job",
         "launch.agent.saver_process",

@@ -15,9 +15,8 @@ from paceline.cli.terminal import columns, use_color
 from paceline.cli.values import fail_on, variable
 from paceline.findings import Severity, Verdict
 from paceline.job_file import JobFile
-from paceline.launch.engines.base import PLACES
 from paceline.option import Option, Verb
-from paceline.part import BuiltJobs, first_answer, parts
+from paceline.part import BuiltJobs, first_answer, parts, with_options_of_parts
 
 _NEVER = "never"
 _OF_THE_JOB = (
@@ -32,45 +31,27 @@ VERB = Verb(
         ("paceline check --nnodes 2 --nproc-per-node 8 train.py --lr 0.1", "as a job of 16 ranks"),
         ("paceline check --engine slurm --nnodes 2 --option partition=gpu", "the nodes of a job"),
     ),
-    (
-        Option("hosts", "Look at these hosts over ssh, and let them connect to each other.", "HOST,..."),
-        Option(
-            "option",
-            "An option of the engine. May be repeated.",
-            "KEY=VALUE",
-            default=(),
-            repeatable=True,
+    with_options_of_parts(
+        "check",
+        (
+            Option("instance", "The machine type of every host.", "TYPE"),
+            Option(
+                "env",
+                "A variable for every rank, with this shell's value where none is given. May be repeated.",
+                "NAME[=VALUE]",
+                default=(),
+                repeatable=True,
+            ),
+            Option(
+                "fail-on",
+                "Exit with 1 where this was found: error, warning, a code (K07), or never. May be repeated.",
+                "WHAT",
+                default=(),
+                default_text="error",
+                repeatable=True,
+            ),
+            Option("sarif", "Write what was found to FILE as SARIF 2.1.0, for editors and code hosts.", "FILE"),
         ),
-        Option(
-            "engine",
-            "Where the job is to run. The hosts that it would get there are looked at.",
-            "|".join((*PLACES, "sagemaker-local")),
-            default="local",
-        ),
-        Option("wait", "How long to wait for hosts that other jobs use.", "DURATION", default="30s"),
-        Option("instance", "The machine type of every host.", "TYPE"),
-        Option(
-            "plan",
-            "Options of `paceline plan`, such as '--trace step.json --steps 9000': the planner's answer for the machine type, "
-            "the hosts and --max-run is checked too.",
-            "OPTIONS",
-        ),
-        Option(
-            "env",
-            "A variable for every rank, with this shell's value where none is given. May be repeated.",
-            "NAME[=VALUE]",
-            default=(),
-            repeatable=True,
-        ),
-        Option(
-            "fail-on",
-            "Exit with 1 where this was found: error, warning, a code (K07), or never. May be repeated.",
-            "WHAT",
-            default=(),
-            default_text="error",
-            repeatable=True,
-        ),
-        Option("sarif", "Write what was found to FILE as SARIF 2.1.0, for editors and code hosts.", "FILE"),
     ),
     script_place=1,
     usage="paceline check [OPTIONS] [OPTIONS OF run] [SCRIPT [ARGUMENTS ...]]",
@@ -130,7 +111,7 @@ def _built_by(args: argparse.Namespace) -> BuiltJobs | None:
     path = Path(name)
     if not path.is_file():
         return None
-    return first_answer(part.in_check().built_by(path, name) for part in parts())
+    return first_answer(part.on_check().built_by(path, name) for part in parts())
 
 
 def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
@@ -150,7 +131,7 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
     run_args = parse_run([*args.run_argv, *(args.script_argv or ["script.py"])], {})
     file = job_file_of(run_args)
     settings = vars(args)
-    place = first_answer(part.in_check().elsewhere(settings, os.environ) for part in parts())
+    place = first_answer(part.on_check().elsewhere(settings, os.environ) for part in parts())
     # A host of a job by hand looks at itself: the others are looked at where they are.
     is_first = run_args.local_hosts is None and file.job.max_hosts > 1 and file.job.is_first
     asked = file if is_first else replace(file, job=replace(file.job, agents_port=None))
@@ -179,7 +160,7 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
         environment=environment,
         hyperparameters=job.contract.hyperparameters,
         profile=job.contract.profile,
-        plan=first_answer(part.in_check().plan(settings, job, instance) for part in parts()),
+        plan=first_answer(part.on_check().plan(settings, job, instance) for part in parts()),
     )
     # Elsewhere the engine says where the hosts meet.
     by_hand = is_here and run_args.local_hosts is None and not run_args.standalone

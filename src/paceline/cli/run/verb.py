@@ -17,7 +17,7 @@ from paceline.cli.job.options import VERB as VERB
 from paceline.cli.job.options import parse_run
 from paceline.errors import PacelineError, UsageError
 from paceline.facts import Evidence, Job
-from paceline.part import parts
+from paceline.part import first_answer, parts
 
 if TYPE_CHECKING:
     from paceline.job_file import JobFile
@@ -48,9 +48,9 @@ def run(args: argparse.Namespace) -> int:
 
     # Each part may refuse before the first of them acts.
     asked = [part.on_run(args) for part in parts()]
-    if elsewhere := next((one.elsewhere for one in asked if one.elsewhere), None):
+    if elsewhere := first_answer(one.elsewhere for one in asked):
         return elsewhere()
-    start_hosts = next((one.start_hosts for one in asked if one.start_hosts), None)
+    start_hosts = first_answer(one.start_hosts for one in asked)
     with said_to_sagemaker("/opt/ml" if args.opt_ml and start_hosts is None else args.base_dir):
         with _variables_named(args.argv, os.environ):
             file = job_file_of(args, ("run", *args.argv))

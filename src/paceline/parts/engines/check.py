@@ -10,14 +10,14 @@ from paceline.job_file import JobFile
 from paceline.launch.engines.base import Engine, load
 from paceline.launch.engines.host_check import look_at
 from paceline.launch.engines.submission import Submission
-from paceline.part import Elsewhere, InCheck
+from paceline.part import CheckPart, Elsewhere
 from paceline.rules.host_facts import HostsBefore, host_verdicts, hosts_not_judged
 
 # SageMaker's API on this machine: its jobs are SageMaker's, its machine is this one.
 _JOBS_OF, _MACHINES = {"sagemaker-local": "sagemaker"}, {"sagemaker-local": "local"}
 
 
-class EnginesInCheck(InCheck):
+class EnginesOnCheck(CheckPart):
     def elsewhere(self, args: Mapping[str, Any], environ: Mapping[str, str]) -> Elsewhere | None:
         """The hosts of `--hosts`, or of the engine.
 

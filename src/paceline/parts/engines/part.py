@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from paceline.option import Option
-from paceline.part import InCheck, Observation, Part, PartVerb, RunPart, SubmittedJob
+from paceline.part import CheckPart, Observation, Part, PartVerb, RunPart, SubmittedJob
 from paceline.parts.engines.options import OPTIONS
 from paceline.recording.layout import SUBMISSION_FILE
 
@@ -24,6 +24,10 @@ class JobEngines(Part):
         }
 
     def options(self, verb: str) -> Mapping[str, Sequence[Option]]:
+        if verb == "check":
+            from paceline.parts.engines.check_options import OPTIONS as of_check
+
+            return {"instance": of_check}
         return {"plan": OPTIONS} if verb == "run" else {}
 
     def on_run(self, args: Namespace) -> RunPart:
@@ -36,10 +40,10 @@ class JobEngines(Part):
     def submitted(self, run_dir: Path, environ: Mapping[str, str]) -> SubmittedJob | None:
         return JobOfAnEngine(run_dir, environ) if (run_dir / SUBMISSION_FILE).exists() else None
 
-    def in_check(self) -> InCheck:
-        from paceline.parts.engines.check import EnginesInCheck
+    def on_check(self) -> CheckPart:
+        from paceline.parts.engines.check import EnginesOnCheck
 
-        return EnginesInCheck()
+        return EnginesOnCheck()
 
 
 @dataclass(frozen=True, slots=True)

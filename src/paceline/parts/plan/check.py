@@ -5,10 +5,10 @@ from typing import Any
 
 from paceline.cli.plan.planned import planned
 from paceline.facts import Job
-from paceline.part import InCheck
+from paceline.part import CheckPart
 from paceline.planner.answer import Row
 
 
-class PlanInCheck(InCheck):
+class PlanOnCheck(CheckPart):
     def plan(self, args: Mapping[str, Any], job: Job, machine: str | None) -> Row | None:
         return None if args["plan"] is None else planned(machine, job.max_hosts, job.max_run_seconds, args["plan"])

@@ -3,7 +3,15 @@
 from collections.abc import Mapping, Sequence
 
 from paceline.findings import Rule
-from paceline.part import InCheck, Part, PartVerb
+from paceline.option import Option
+from paceline.part import CheckPart, Part, PartVerb
+
+PLAN = Option(
+    "plan",
+    "Options of `paceline plan`, such as '--trace step.json --steps 9000': the planner's answer for the machine type, "
+    "the hosts and --max-run is checked too.",
+    "OPTIONS",
+)
 
 
 class Planning(Part):
@@ -19,16 +27,19 @@ class Planning(Part):
             ),
         }
 
+    def options(self, verb: str) -> Mapping[str, Sequence[Option]]:
+        return {"instance": (PLAN,)} if verb == "check" else {}
+
     def checks(self) -> Sequence[Rule]:
         # A run loads this part, and not the planner.
         from paceline.parts.plan import k04_memory, k05_time_limit
 
         return k04_memory.RULE, k05_time_limit.RULE
 
-    def in_check(self) -> InCheck:
-        from paceline.parts.plan.check import PlanInCheck
+    def on_check(self) -> CheckPart:
+        from paceline.parts.plan.check import PlanOnCheck
 
-        return PlanInCheck()
+        return PlanOnCheck()
 
 
 PART = Planning()

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from paceline.errors import UsageError
 from paceline.findings import Judgement, Verdict
-from paceline.part import BuiltJobs, InCheck
+from paceline.part import BuiltJobs, CheckPart
 
 # A script without one of these words builds no estimator.
 _BUILDS = ("sagemaker", "paceline")
 
 
-class EstimatorsInCheck(InCheck):
+class EstimatorsOnCheck(CheckPart):
     def built_by(self, path: Path, name: str) -> BuiltJobs | None:
         """The jobs of the estimators that a script or notebook builds.
 

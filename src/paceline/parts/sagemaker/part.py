@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from paceline.part import InCheck, Part, PartVerb
+from paceline.part import CheckPart, Part, PartVerb
 
 
 class SageMaker(Part):
@@ -14,10 +14,10 @@ class SageMaker(Part):
             ),
         }
 
-    def in_check(self) -> InCheck:
-        from paceline.parts.sagemaker.check import EstimatorsInCheck
+    def on_check(self) -> CheckPart:
+        from paceline.parts.sagemaker.check import EstimatorsOnCheck
 
-        return EstimatorsInCheck()
+        return EstimatorsOnCheck()
 
     def in_rank(self) -> str:
         return "parts.sagemaker.in_rank"
