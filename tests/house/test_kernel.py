@@ -40,8 +40,6 @@ FROM_THE_KERNEL: dict[str, tuple[str, ...]] = {
     "rules.checks.k04_memory": ("planner.answer",),
     "rules.checks.k05_time_limit": ("planner.answer",),
     "rules.job_facts": ("planner.answer",),
-    "worker.bootstrap": ("worker.resume",),
-    "worker.program": ("worker.resume", "worker.resume.insert"),
 }
 # Module of a part -> what it still imports of a part that it may not know.
 BETWEEN_PARTS: dict[str, tuple[str, ...]] = {
