@@ -267,10 +267,12 @@ class Part:
         return ()
 
     def in_rank(self) -> str | None:
-        """The module of the part inside a rank, below our package, as "parts.comm.in_rank"; None: it has none.
+        """The module of the part inside a rank: below our package, as "parts.comm.in_rank", or another package's own; None: it has none.
 
         `before_instruments()` and `after_instruments()` of it, where they are there, return patches: module -> what runs right after it was
-        executed. It may import the standard library, torch, and by relative imports `worker` and the part's own modules.
+        executed. `before_program(argv)`, where it is there, is called in a fork right before its program: a script, or "-m" and a module,
+        with arguments. It returns the code of the script; None: as Python compiles it. What it raises, the program raises.
+        A module inside a rank may import the standard library, torch, and by relative imports `worker` and the part's own modules.
         """
         return None
 

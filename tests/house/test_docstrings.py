@@ -12,6 +12,7 @@ NAMES_WITH_ONE_MEANING = {
     ("paceline.rules.hosts.", "find"): "the same, applied to hosts",
     ("paceline.parts.", "before_instruments"): "patches; see part.Part.in_rank",
     ("paceline.parts.", "after_instruments"): "the same",
+    ("paceline.parts.", "before_program"): "the code of the script; see there too",
 }
 
 

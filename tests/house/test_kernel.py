@@ -23,8 +23,6 @@ FROM_THE_KERNEL: dict[str, tuple[str, ...]] = {
     ),
     "launch.coordinator.coordinator": ("launch.coordinator.resume_monitor",),
     "launch.run": ("launch.resume_from",),
-    "worker.bootstrap": ("worker.resume",),
-    "worker.program": ("worker.resume", "worker.resume.insert"),
 }
 # Module of a part -> what it still imports of a part that it may not know.
 BETWEEN_PARTS: dict[str, tuple[str, ...]] = {

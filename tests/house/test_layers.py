@@ -93,6 +93,7 @@ ENVIRONMENT_DOORS = {
     "paceline.api.start": "for a program in Python it does what the command line does",
     "paceline.trace.script": "the script finds the variables that a launcher would give it",
     "paceline.worker.": "inside a rank the environment is how the agent speaks to it",
+    "paceline.parts.resume.in_rank": "the same",
     "paceline.estimator.session": "the API has no command line in front of it; this module hands the environment on as a value",
     "paceline.launch.engines.sagemaker.entry": "a program of its own in a container, before paceline is there",
     "paceline.contract.prepare": "the default of an argument; callers hand in a Mapping",

@@ -7,8 +7,8 @@ import importlib
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from functools import partial
-from types import ModuleType
+from functools import cache, partial
+from types import CodeType, ModuleType
 from typing import Any
 
 from ..recording import ring
@@ -36,18 +36,28 @@ def prepare(finder: Any) -> None:
     os.register_at_fork(after_in_child=this_rank.forget)
     watching = _watching(os.environ.get("PACELINE_OFF", ""), this_rank)
     patches: dict[str, list[Patch]] = {}
-    parts = _parts(os.environ.get("PACELINE_PARTS", ""))
     _enter(patches, "", _first(watching))
-    for part in parts:
+    for part in _parts():
         _enter(patches, "", _asked(part, "before_instruments"))
     for one in watching:
         _enter(patches, one.name, _patches_of(one))
-    for part in parts:
+    for part in _parts():
         _enter(patches, "", _asked(part, "after_instruments"))
+    # It may be in sys.modules already, and is not yet executed.
+    of_torch = patches.pop("torch", ())
     finder.after.update({module: partial(_run, wanted) for module, wanted in patches.items()})
     _already_there(finder)
-    # torch may be in sys.modules already, and is not yet executed.
-    finder.after["torch"] = _resume
+    finder.after["torch"] = partial(_run, of_torch)
+
+
+def before_program(argv: list[str]) -> CodeType | None:
+    """What the parts do right before the program of a fork: script or "-m", and arguments. Returns the script's code, if a part has it.
+
+    Raises:  OSError, SyntaxError, ValueError: the script cannot be read, or is not Python
+    """
+    hooks = (getattr(part, "before_program", None) for part in _parts())
+    codes = [hook(argv) for hook in hooks if hook is not None]
+    return next(filter(None, codes), None)
 
 
 def _compare_environment(finder: Any) -> None:
@@ -128,12 +138,13 @@ def _first(watching: Iterable[RankInstrument]) -> dict[str, Patch]:
     }
 
 
-def _parts(names: str) -> list[ModuleType]:
-    """The parts' modules inside a rank. `names`: below our package, separated by commas; the agent has chosen them."""
+@cache
+def _parts() -> list[ModuleType]:
+    """The parts' modules inside a rank. PACELINE_PARTS has their names, as the agent has chosen them; ours begin with "parts."."""
     found = []
-    for name in filter(None, names.split(",")):
+    for name in filter(None, os.environ.get("PACELINE_PARTS", "").split(",")):
         try:
-            found.append(importlib.import_module(f"...{name}", __name__))
+            found.append(importlib.import_module(f"...{name}" if name.startswith("parts.") else name, __name__))
         except Exception as error:
             this_rank.note_failure(error)
     return found
@@ -157,14 +168,6 @@ def _distributed(watching: Iterable[RankInstrument], module: ModuleType) -> None
     from torch._C import _distributed_c10d as native
 
     host_aliases.patch_store(native)
-
-
-def _resume(torch: ModuleType) -> None:
-    """Begin to keep the state of this rank; see resume/."""
-    if "PACELINE_STATE_FD" in os.environ:
-        from . import resume
-
-        resume.begin(torch)
 
 
 def _already_there(finder: Any) -> None:

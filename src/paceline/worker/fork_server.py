@@ -65,7 +65,7 @@ def main() -> None:
     gc.freeze()
     order = serve(connection, program)
     if order is not None:
-        become(order, changed, program)
+        become(order, changed, program, worker("bootstrap").before_program)
 
 
 def preload(also: Callable[[], None] | None) -> str | None:
@@ -161,10 +161,10 @@ def fork_orphan() -> int:
     return pid
 
 
-def become(order: Order, changed: dict[str, str], program: Any) -> None:
+def become(order: Order, changed: dict[str, str], program: Any, before: Callable[[list[str]], Any]) -> None:
     """Be the rank: set what a new process would find, and run the program.
 
-    `changed`: variables that imports have set. `program`: the module of that name.
+    `changed`: variables that imports have set. `program`: the module of that name. `before`: what its `run` calls first.
     """
     os.environ.clear()
     os.environ.update({**order.environment, **changed, "PACELINE_PREFIX": sys.prefix})
@@ -175,7 +175,7 @@ def become(order: Order, changed: dict[str, str], program: Any) -> None:
     if order.directory is not None:
         os.chdir(order.directory)
     _reseed()
-    program.run(order.argv, ["-u"])
+    program.run(order.argv, ["-u"], before)
 
 
 def _reseed() -> None:

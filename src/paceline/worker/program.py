@@ -1,7 +1,6 @@
 """Runs a rank's program in a process that has run other code before: a fork of the fork server, or `run_script.py`.
 
-What the program finds is what `python -u` would give it: `sys.argv`, `sys.orig_argv` and a new `__main__`. In a job with
-`--resume auto` its loops, and those of the user's modules that it imports, can go on after a restart.
+What the program finds is what `python -u` would give it: `sys.argv`, `sys.orig_argv` and a new `__main__`. A part may compile its script.
 """
 
 import builtins
@@ -11,13 +10,13 @@ import os
 import runpy
 import sys
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
 from . import program_start
 
-_HERE = os.path.dirname(__file__) + os.sep
+_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
 def first_path(argv: list[str], directory: str = "") -> str:
@@ -38,33 +37,8 @@ def hidden_by(first: str, names: Iterable[str]) -> str | None:
     return None
 
 
-def is_resumable() -> bool:
-    """Whether the agent keeps a state buffer for this rank."""
-    return "PACELINE_STATE_FD" in os.environ
-
-
-def code_of(script: str) -> types.CodeType:
-    """The code that runs for this script.
-
-    Raises:  OSError: the file cannot be read
-             SyntaxError, ValueError: it is not Python
-    """
-    path = os.path.join(os.getcwd(), script)
-    with open(path, "rb") as file:
-        source = file.read()
-    if is_resumable():
-        from .error_file import is_users
-        from .resume.insert import transform
-
-        # A file may be nested too deeply for a syntax tree, but not for the parser alone.
-        with contextlib.suppress(RecursionError):
-            if is_users(path):
-                return transform(source, path)
-    return compile(source, path, "exec", dont_inherit=True)
-
-
-def run(argv: list[str], options: list[str], code: types.CodeType | None = None) -> None:
-    """Be this program. `options`: of Python, in front of it. `code`: of the script, if it has been compiled.
+def run(argv: list[str], options: list[str], before: Callable[[list[str]], types.CodeType | None]) -> None:
+    """Be this program. `options`: of Python, in front of it. `before`: called with `argv` first; returns the code of the script, or None.
 
     Raises:  what the program raises; our frames are not in what is printed of it
     """
@@ -77,17 +51,7 @@ def run(argv: list[str], options: list[str], code: types.CodeType | None = None)
     main_module = sys.modules["__main__"] = types.ModuleType("__main__")
     main_module.__dict__.update(__builtins__=builtins, **annotations)
     try:
-        if is_resumable():
-            from .resume.insert import watch_imports
-
-            watch_imports(first_path(argv))
-            if not is_module:
-                code = code or code_of(argv[0])
-            # A fork has imported torch already.
-            if "torch" in sys.modules:
-                from .resume import begin
-
-                begin()
+        code = before(argv)
         if is_module:
             runpy._run_module_as_main(argv[1])  # type: ignore[attr-defined]
             return
@@ -95,10 +59,15 @@ def run(argv: list[str], options: list[str], code: types.CodeType | None = None)
         main_module.__dict__.update(
             __file__=path, __cached__=None, __loader__=importlib.machinery.SourceFileLoader("__main__", path)
         )
-        exec(code or code_of(argv[0]), main_module.__dict__)
+        exec(code or _code_of(path), main_module.__dict__)
     except BaseException:
         _leave_our_frames_out()
         raise
+
+
+def _code_of(path: str) -> types.CodeType:
+    with open(path, "rb") as file:
+        return compile(file.read(), path, "exec", dont_inherit=True)
 
 
 def _leave_our_frames_out() -> None:
@@ -108,7 +77,7 @@ def _leave_our_frames_out() -> None:
         return
 
     def excepthook(kind: type[BaseException], error: BaseException, found: TracebackType | None) -> None:
-        while found is not None and found.tb_frame.f_code.co_filename.startswith(_HERE):
+        while found is not None and found.tb_frame.f_code.co_filename.startswith(_OURS):
             found = found.tb_next
         error.__traceback__ = sys.last_traceback = found
         hook(kind, error, found)

@@ -19,21 +19,19 @@ def main() -> None:
     # Set by sitecustomize, which knows under which name paceline is loaded in this process.
     worker = next((finder.paceline_worker for finder in sys.meta_path if hasattr(finder, "paceline_worker")), None)
     if worker is not None and "PACELINE_STATE_FD" in os.environ:
-        program = worker("program")
+        program, resume, insert = worker("program"), worker("resume"), worker("resume.insert")
         first = program.first_path(argv)
         code, can_run = None, True
         if argv[0] != "-m":
             try:
-                code = program.code_of(argv[0])
+                code = insert.code_of(argv[0])
             except (OSError, SyntaxError, ValueError):
                 can_run = False
-        else:
-            worker("resume.insert")
         # A module that is loaded already hides the user's own of that name.
         if can_run and not program.hidden_by(first, set(sys.modules) - _LOADED):
             if not sys.flags.safe_path:
                 sys.path.insert(0, first)
-            program.run(argv, options, code)
+            program.run(argv, options, lambda argv: resume.before_program(argv, code))
             return
     os.execv(sys.executable, [sys.orig_argv[0], *options, *argv])
 

@@ -22,5 +22,8 @@ class ResumeAuto(Part):
         step = newest_saved_step(directory)
         return None if step is None else GoesOn(step=step, command=command_to_go_on(run.command, run.id))
 
+    def in_rank(self) -> str:
+        return "parts.resume.in_rank"
+
 
 PART = ResumeAuto()

@@ -26,7 +26,7 @@ import fcntl
 import os
 import sys
 from collections.abc import Iterable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,6 +34,23 @@ if TYPE_CHECKING:
 
 VARIABLE = "PACELINE_STATE_FD"
 _session: ResumeSession | None = None
+
+
+def before_program(argv: list[str], code: CodeType | None = None) -> CodeType | None:
+    """Let the loops of this program go on after a restart. Returns the code of its script. `code`: that, if it has been compiled.
+
+    Raises:  OSError, SyntaxError, ValueError: see insert.code_of
+    """
+    from ..program import first_path
+    from .insert import code_of, watch_imports
+
+    watch_imports(first_path(argv))
+    if argv[0] != "-m":
+        code = code or code_of(argv[0])
+    # A fork has imported torch already.
+    if "torch" in sys.modules:
+        begin()
+    return code
 
 
 def begin(torch: Any = None) -> None:

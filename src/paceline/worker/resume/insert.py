@@ -6,6 +6,7 @@ tree. Such code is never read from or written to `__pycache__`, because other pr
 
 import ast
 import builtins
+import contextlib
 import functools
 import os
 import sys
@@ -19,11 +20,27 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from ...loops_in_source import AGAIN, CALL, WHILE, decoded, put_calls
-from ..error_file import is_users_directory
+from ..error_file import is_users, is_users_directory
 
 # File of the user -> checksum of the source that this process has compiled. The file on the disk may be another one by now.
 compiled: dict[str, int] = {}
 _directory = ""
+
+
+def code_of(script: str) -> CodeType:
+    """The code of a script, with the calls where it is the user's own.
+
+    Raises:  OSError: the file cannot be read
+             SyntaxError, ValueError: it is not Python
+    """
+    path = os.path.join(os.getcwd(), script)
+    with open(path, "rb") as file:
+        source = file.read()
+    # A file may be nested too deeply for a syntax tree, but not for the parser alone.
+    with contextlib.suppress(RecursionError):
+        if is_users(path):
+            return transform(source, path)
+    return compile(source, path, "exec", dont_inherit=True)
 
 
 def transform(source: bytes | str, path: str) -> CodeType:
