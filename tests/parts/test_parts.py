@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kernel_and_parts import KERNEL, part_of
 
 import paceline
 from paceline.cli import VERBS, verb_module
@@ -124,7 +125,7 @@ def paceline_with(tmp_path, user_environment):
     def run(parts: dict[str, str], *argv: str) -> subprocess.CompletedProcess[str]:
         copy = tmp_path / "src" / "paceline"
         if not copy.exists():
-            shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("parts", "__pycache__"))
+            shutil.copytree(PACKAGE, copy, ignore=_of_parts)
             for name, text in parts.items():
                 (copy / "parts" / name).mkdir(parents=True)
                 (copy / "parts" / name / "__init__.py").touch()
@@ -151,6 +152,34 @@ def test_without_any_part_a_job_is_run_watched_and_explained(paceline_with, exam
         options = {"top": ["--once"], "report": ["-o", "page.html"]}.get(verb, [])
         shown = paceline_with({}, verb, *options)
         assert "Traceback" not in shown.stderr and (shown.returncode == 0 or "error[U20]" in shown.stderr), shown
+
+
+@pytest.mark.process
+def test_without_any_part_each_module_of_the_kernel_can_be_imported_and_each_verb_has_help(paceline_with, tmp_path):
+    helped = paceline_with({}, "--help")
+    assert "submit" not in helped.stdout and "  check " in helped.stdout
+    for verb in re.findall(r"^  ([a-z]+)  ", helped.stdout, re.M):
+        assert paceline_with({}, verb, "--help").returncode == 0, verb
+    (tmp_path / "train.py").write_text("print(1)\n")
+    checked = paceline_with({}, "check", "train.py")
+    assert checked.returncode == 0 and "Traceback" not in checked.stderr, checked
+    done = subprocess.run([sys.executable, "-c", IMPORT_ALL], cwd=tmp_path / "src", capture_output=True, text=True)
+    assert not done.stdout and done.returncode == 0, done
+
+
+# Of what lives in a rank, only what imports torch by itself; programs end the process that imports them.
+IMPORT_ALL = """
+import importlib, pathlib
+for path in sorted(pathlib.Path("paceline").rglob("*.py")):
+    name = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+    if path.stem in ("__main__", "sitecustomize", "run_script"):
+        continue
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("paceline"):
+            print(name, error)
+"""
 
 
 @pytest.mark.parametrize(
@@ -267,6 +296,16 @@ def test_a_check_of_a_part_is_asked_explained_and_may_be_named(paceline_with, tm
     assert paceline_with(parts, "check", "--fail-on", "K98", "train.py").returncode == 1
     assert "It is not liked" in paceline_with(parts, "explain", "K98").stdout
     assert re.search("^K98 +It is not liked", paceline_with(parts, "explain").stdout, re.M)
+
+
+def _of_parts(folder: str, names: list[str]) -> list[str]:
+    """What `copytree` leaves out, so that only the kernel is there: the files of every part, wherever they are still."""
+    below = Path(folder).relative_to(PACKAGE)
+    return [
+        name
+        for name in names
+        if name in ("parts", "__pycache__") or (name.endswith(".py") and part_of((below / name).as_posix()) != KERNEL)
+    ]
 
 
 def _left(place: str) -> list[str]:
