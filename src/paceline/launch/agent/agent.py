@@ -43,7 +43,7 @@ from paceline.launch.agent.state_holder import StateHolder
 from paceline.launch.agent.state_saver import StateSaver
 from paceline.launch.agent.store_holder import NOT_HELD, StoreHolder, start_store_holder
 from paceline.launch.agent.telemetry import HostMonitor, Watched, last_words
-from paceline.launch.agent.worker_spec import HostIdentity, worker_specs
+from paceline.launch.agent.worker_spec import HostAttempt, HostIdentity
 from paceline.launch.agent.workers import WorkerEnd, Workers, WorkerSpec
 from paceline.launch.job.messages import (
     LONGEST,
@@ -262,18 +262,19 @@ class HostAgent:
         self._look_after_scratch()
         self.scratch.errors_of(message.attempt).mkdir(mode=0o700, exist_ok=True)
         state = self._state_of_rank(message)
-        specs = worker_specs(
-            self.job,
-            self.identity,
-            self.scratch,
-            self.directory,
-            message,
-            prepared,
-            cpus_by_local_rank=self.cpus_by_local_rank,
+        attempt = HostAttempt(
+            job=self.job,
+            identity=self.identity,
+            directory=self.directory,
+            scratch=self.scratch,
+            message=message,
+            prepared=prepared,
             parts=self._parts,
             state=state,
+            cpus_by_local_rank=self.cpus_by_local_rank,
             ras_address=self._ras.address if self._ras is not None else None,
         )
+        specs = attempt.worker_specs()
         self.workers = Workers(
             processes=self.processes,
             pump=self.pump,
