@@ -28,12 +28,12 @@ from paceline.launch.agent.worker_spec import HostIdentity
 from paceline.launch.coordinator.coordinator import Coordinator
 from paceline.launch.disk import refused_by_disk
 from paceline.launch.job.outcome import Outcome, Stop, StopKind, stopped
-from paceline.launch.job.state import JobState, begin
+from paceline.launch.job.state import begin
 from paceline.launch.own_time import OwnTimeLoop
 from paceline.launch.ports import ReservedPorts, require_free, why_not_listening
 from paceline.launch.prepare import LaunchConfig
-from paceline.launch.resume_from import Beginning, LoadedState, beginning
-from paceline.part import parts
+from paceline.launch.resume_from import beginning
+from paceline.part import Beginning, parts
 from paceline.probes.ports import is_local_address
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import create_run, make_run_directory, new_run_id, register, write_run
@@ -237,11 +237,11 @@ def _first_agent(
     job: Job, config: LaunchConfig, reporter: Reporter, own: _RunResources, run: Run, name: str
 ) -> Coordinator:
     directory = RunDirectory(Path(run.directory))
-    loaded = own.begins.loaded
     agent: Coordinator
     local = _host_agent(
         job, config, own, directory, run.id, job.name, name, lambda message: agent.from_host(name, message)
     )
+    now = asyncio.get_running_loop().time()
     agent = Coordinator(
         job=job,
         run_facts=run,
@@ -249,24 +249,15 @@ def _first_agent(
         directory=directory,
         local=local,
         token=config.token,
-        hash_seed=_hash_seed(loaded),
+        hash_seed=own.begins.hash_seed,
         agent_store=local.torch_directory is not None,
         token_source=config.token_source,
         token_file=config.token_file,
         report=reporter.event,
         events=EventLog(directory.events_file),
-        state=_begun(job, loaded),
+        state=begin(job, now, own.begins.step, is_named=own.begins.is_named),
     )
     return agent
-
-
-def _begun(job: Job, loaded: LoadedState | None) -> JobState:
-    now = asyncio.get_running_loop().time()
-    return begin(job, now) if loaded is None else begin(job, now, loaded.step, is_named=loaded.is_named)
-
-
-def _hash_seed(loaded: LoadedState | None) -> int | None:
-    return int(loaded.hash_seed) if loaded is not None and loaded.hash_seed.isdecimal() else None
 
 
 async def _run_peer(job: Job, config: LaunchConfig, reporter: Reporter, own: _RunResources) -> JobResult:
@@ -344,7 +335,7 @@ def _host_agent(
         torch_directory=torch_directory(identity.python),
         gpu_count=config.gpu_count,
         ports=own.ports,
-        loaded=None if own.begins.loaded is None else own.begins.loaded.states,
+        begins=own.begins,
         cpus_by_local_rank=config.cpus_by_local_rank,
     )
 

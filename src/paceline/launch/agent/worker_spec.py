@@ -2,7 +2,7 @@
 
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
@@ -11,12 +11,11 @@ from paceline.contract import Prepared
 from paceline.contract.entry import command, first_line_of, is_shell_script, located
 from paceline.facts import Console, Job
 from paceline.launch.agent.environment import AttemptEnvironment, rank_environment, substitute_local_rank
-from paceline.launch.agent.fork_server import forkable
 from paceline.launch.agent.output import Destination
 from paceline.launch.agent.scratch import Scratch
 from paceline.launch.agent.workers import WorkerSpec
 from paceline.launch.job.messages import StartAttemptMessage
-from paceline.part import HostPart
+from paceline.part import HostPart, KeptState
 from paceline.recording.layout import RunDirectory
 
 STDOUT, STDERR = 1, 2
@@ -115,20 +114,6 @@ class HostIdentity:
         return self.environ.get("PYTHON_EXEC") or sys.executable
 
 
-# The program that runs a script so that its loops go on where they were.
-RUNNER = Path(__file__).resolve().parents[2] / "worker" / "run_script.py"
-
-
-def resumable_argv(argv: Sequence[str], python: str) -> list[str]:
-    """The argv of a new process that runs this program so that it can resume; `argv` unchanged if it is no script or module of Python.
-
-    Holds:   resumable_argv(["sh", "train.sh"], "p") == ["sh", "train.sh"]
-    """
-    if forkable(argv, python) is None:
-        return list(argv)
-    return [*argv[:2], str(RUNNER), *argv[2:]]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostAttempt:
     """One attempt on this host: with what its ranks are started."""
@@ -146,9 +131,9 @@ class HostAttempt:
     prepared: Prepared
     """The tree and the variables of the SageMaker contract."""
     parts: Sequence[HostPart] = ()
-    """What the parts do on this host; each may add variables."""
-    state: Callable[[int], int] | None = None
-    """Local rank -> descriptor of its state buffer; None: ranks keep no state."""
+    """What the parts do on this host."""
+    state: KeptState | None = None
+    """Where the ranks keep their state; None: they keep none."""
     cpus_by_local_rank: Sequence[frozenset[int]] | None = None
     """The CPUs to which each local rank is bound; None: ranks are not bound."""
     ras_address: str | None = None
@@ -211,9 +196,11 @@ class HostAttempt:
             identity.name if identity.shares_machine else socket.gethostname(),
         )
         environment = rank_environment(shared, local_rank, identity.environ)
+        own_argv: Sequence[str] = substitute_local_rank(argv, local_rank)
+        new_argv = own_argv
         for part in self.parts:
             environment |= part.variables(self.message.placements, rank)
-        own_argv = substitute_local_rank(argv, local_rank)
+            new_argv = part.argv(new_argv)
         return WorkerSpec(
             rank=rank,
             local_rank=local_rank,
@@ -223,6 +210,6 @@ class HostAttempt:
             err=err,
             working_directory=self.prepared.working_directory,
             cpus=self.cpus_by_local_rank[local_rank] if self.cpus_by_local_rank else None,
-            state=self.state(local_rank) if self.state is not None else None,
-            new_argv=resumable_argv(own_argv, identity.python) if self.state is not None else None,
+            state=self.state.descriptor(local_rank) if self.state is not None else None,
+            new_argv=new_argv,
         )
