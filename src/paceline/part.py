@@ -194,6 +194,16 @@ class Part:
         """
         return ()
 
+    def beginning(self, job: Job, run_id: str | None, environ: Mapping[str, str], runs_root: Path) -> Beginning | None:
+        """What a run of the job begins with on this host; None: this part does not resume jobs. No process has been started.
+
+        Only one part may resume jobs. `run_id`: None: the run will be given one. `environ`: of the agent. `runs_root`: where runs are
+        recorded.
+
+        Raises:  UsageError: the saved state that the job names cannot be used; what a storage raises
+        """
+        return None
+
     def goes_on(self, run: Run, directory: Path) -> GoesOn | None:
         """How a run that broke off goes on; None: not by this part. `directory`: of the recording."""
         return None

@@ -27,7 +27,6 @@ FROM_THE_KERNEL: dict[str, tuple[str, ...]] = {
     "cli.ps": ("launch.engines.jobs",),
     "cli.run.verb": ("cli.run.network", "cli.run.on_hosts", "cli.web", "emulate.local_hosts"),
     "cli.stop": ("launch.engines.jobs",),
-    "launch.run": ("launch.resume_from",),
     "rules.checks.k04_memory": ("planner.answer",),
     "rules.checks.k05_time_limit": ("planner.answer",),
     "rules.job_facts": ("planner.answer",),

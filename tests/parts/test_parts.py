@@ -69,6 +69,7 @@ def test_every_folder_is_a_part():
 
 def test_a_part_may_leave_out_each_hook():
     assert (Part().ports(None), Part().on_host(None), tuple(Part().wrong(None))) == ((), None, ())
+    assert Part().beginning(None, None, {}, Path()) is None
     part = HostPart()
     assert (tuple(part.begins(0, ())), part.variables((), 0), part.companion(())) == ((), {}, None)
     assert (part.kept_state((), None, None, keeps_state=True), part.argv(["p"])) == (None, ["p"])
@@ -110,6 +111,15 @@ def test_without_any_part_a_job_is_run_watched_and_explained(paceline_with, exam
         # A rank that nothing seemed wrong with was not looked at.
         codes = (0, NotEnoughEvidence.exit_code) if verb == "stack" else (0,)
         assert "Traceback" not in shown.stderr and shown.returncode in codes, shown
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("resume", ["auto", "r-1"])
+def test_without_the_part_that_resumes_a_job_that_asks_for_it_is_refused(paceline_with, tmp_path, resume):
+    (tmp_path / "train.py").write_text("open('started', 'w').close()\n")
+    done = paceline_with({}, "run", "--resume", resume, "train.py")
+    assert done.returncode == 2 and "error[U03]: this paceline cannot resume a job" in done.stderr, done.stderr
+    assert f"--resume {resume}" in done.stderr and not (tmp_path / "started").exists()
 
 
 @pytest.mark.process

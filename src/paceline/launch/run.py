@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from paceline import __version__
 from paceline.diagnosis.case import to_plain
+from paceline.errors import UsageError
 from paceline.facts import Job, Run
 from paceline.launch.agent import peer
 from paceline.launch.agent.agent import HostAgent
@@ -32,12 +33,12 @@ from paceline.launch.job.state import begin
 from paceline.launch.own_time import OwnTimeLoop
 from paceline.launch.ports import ReservedPorts, require_free, why_not_listening
 from paceline.launch.prepare import LaunchConfig
-from paceline.launch.resume_from import beginning
 from paceline.part import Beginning, parts
 from paceline.probes.ports import is_local_address
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import create_run, make_run_directory, new_run_id, register, write_run
 from paceline.recording.writer import EventLog, write_json
+from paceline.storage.urls import shown
 
 SINGLE_HOST_NAME = "localhost"
 PROGRESS_SECONDS = 1.0
@@ -93,7 +94,7 @@ def run_job(job: Job, config: LaunchConfig, reporter: Reporter) -> JobResult:
     Raises:  PacelineError: no process was started, or this host could not join
     """
     mark = uuid.uuid4().hex
-    begins = beginning(job, config.run_id, config.environ, config.runs_root)
+    begins = _beginning(job, config)
     ports = ReservedPorts(next((wanted for part in parts() if (wanted := part.ports(job))), ()))
     with refused_by_disk("a temporary directory for this run", "export TMPDIR=/a/directory/with/room"):
         scratch = make_scratch(mark, config.environ)
@@ -109,6 +110,21 @@ def run_job(job: Job, config: LaunchConfig, reporter: Reporter) -> JobResult:
         finally:
             pump.close()
             ports.close()
+
+
+def _beginning(job: Job, config: LaunchConfig) -> Beginning:
+    for part in parts():
+        begins = part.beginning(job, config.run_id, config.environ, config.runs_root)
+        if begins is not None:
+            return begins
+    if job.resume or job.resume_from is not None:
+        raise UsageError(
+            "U03",
+            "this paceline cannot resume a job: it has no part that does",
+            saw=f"--resume {shown(job.resume_from or 'auto')}",
+            next="install all of paceline, or leave --resume out: then a restart begins at the start of the script",
+        )
+    return Beginning()
 
 
 @dataclass(frozen=True, slots=True)

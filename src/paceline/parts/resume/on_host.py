@@ -22,7 +22,7 @@ FIRST_KEPT_SECONDS = 0.2
 REMOVED_SECONDS = 30.0
 FAILING_SECONDS = 5.0
 # The program that runs a script so that its loops go on where they were.
-RUNNER = Path(paceline.__file__).parent / "worker" / "run_script.py"
+RUNNER = Path(paceline.__file__).resolve().parent / "worker" / "run_script.py"
 
 
 def resumable_argv(argv: Sequence[str], python: str) -> Sequence[str]:

@@ -1,15 +1,22 @@
 """The state of the ranks outlives them, and is saved: a job goes on from it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from paceline.facts import Run
-from paceline.part import GoesOn, Host, HostPart, Part
+from paceline.facts import Job, Run
+from paceline.part import Beginning, GoesOn, Host, HostPart, Part
 from paceline.recording.saved_state import command_to_go_on, newest_saved_step
 
 
+# What runs a job is imported where it is needed: who only asks how a run goes on would load all of it.
 class ResumeAuto(Part):
+    def beginning(self, job: Job, run_id: str | None, environ: Mapping[str, str], runs_root: Path) -> Beginning:
+        """Raises:  UsageError: as load_state."""
+        from paceline.launch.resume_from import beginning
+
+        return beginning(job, run_id, environ, runs_root)
+
     def on_host(self, host: Host) -> HostPart:
-        # Not above: who only asks how a run goes on would load all of it.
         from paceline.parts.resume.on_host import ResumeOnHost
 
         return ResumeOnHost(host)
