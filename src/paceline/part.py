@@ -38,19 +38,86 @@ Line = Callable[[Mapping[str, Any]], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """What a run begins with. A part may have a class of its own below this one, with more for its `on_host`."""
+
+    step: int | None = None
+    """The saved step from which the ranks go on; None: they begin at the start of the script."""
+    is_named: bool = True
+    """The user named the saved state, and does not want to train from the start instead."""
+    hash_seed: int | None = None
+    """PYTHONHASHSEED of the ranks that had the saved state; None: not known."""
+    notices: tuple[str, ...] = ()
+    """What has to be said about it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """One host of a job, for its parts."""
 
     job: Job
     """The job."""
+    run_id: str
+    """Id of the run."""
+    command: tuple[str, ...]
+    """The command line that started the job, without secrets."""
+    begins: Beginning
+    """What the run begins with."""
+    directory: Path
+    """The run's recording on this host."""
     name: str
     """Name of the host in the run."""
+    shares_machine: bool
+    """Other hosts of the job run on this machine too."""
     environ: Mapping[str, str]
     """Environment variables of the agent, which ranks inherit."""
     addresses: Mapping[str, str]
     """Host name -> address, for names that the resolver does not know; empty: the resolver knows all names."""
     python: str
     """The Python interpreter of the ranks."""
+    lasting: set[int]
+    """Process ids that are no leftovers of an attempt and get no signals. A part adds a process of its own that it ends itself."""
+    say: Callable[[str], None]
+    """Tells the user a line, at any time until `HostPart.ended` returns."""
+
+
+class KeptState(Protocol):
+    """The state of a host's ranks, kept outside of them. Ranks are named by their number on this host where nothing else is said."""
+
+    def descriptor(self, local_rank: int) -> int:
+        """The descriptor of the memory in which a rank keeps its state."""
+        ...
+
+    def may_go_on(self, step_counts: Mapping[int, int]) -> bool:
+        """Whether every rank keeps its state, or may still begin to.
+
+        `step_counts`: local rank -> the steps that it has made in this attempt.
+        """
+        ...
+
+    def stopped(self, local_rank: int) -> bool:
+        """Whether the rank stopped because what it found is not what was kept."""
+        ...
+
+    def not_put_back(self, local_rank: int) -> bool:
+        """Whether the rank has said in this attempt that its kept state cannot be put back."""
+        ...
+
+    def first_step_ns(self, resume_step: int) -> int | None:
+        """When the last rank had made its first step after the resume, in Unix ns; None: a rank has not made it yet."""
+        ...
+
+    def kept(self, first_rank: int) -> dict[int, list[int]] | None:
+        """Global rank -> the steps whose state is kept, the newest first; None: a rank keeps none. No rank may be alive."""
+        ...
+
+    def damaged(self, first_rank: int) -> list[tuple[int, int]]:
+        """Global rank and step of each state that is there and damaged. No rank may be alive."""
+        ...
+
+    def step_count(self) -> int:
+        """The greatest number of steps that a rank has made, those before a resume included."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +221,31 @@ class HostPart:
         """
         return None
 
+    def kept_state(
+        self, placements: Sequence[Placement], resume_step: int | None, hash_seed: int | None, *, keeps_state: bool
+    ) -> KeptState | None:
+        """Where the ranks of an attempt that starts now keep their state; None: not by this part. No rank is alive.
+
+        Only one part may keep the state of a job. `resume_step`: the kept step at which the ranks go on; None: they begin at the start of
+        the script. `hash_seed`: their PYTHONHASHSEED. `keeps_state`: False: neither this attempt nor a later one keeps any.
+
+        Raises:  OSError: memory cannot be given back; LookupError: a rank has not kept `resume_step`
+        """
+        return None
+
+    def argv(self, argv: Sequence[str]) -> Sequence[str]:
+        """What a rank executes that is a new process, not a fork. `argv`: the same without this part."""
+        return argv
+
+    def ranks_started(self) -> None:
+        """The ranks of an attempt have been started."""
+
+    def end_is_near(self) -> None:
+        """Ranks are asked to end, or the job will be ended soon: what is to be saved is saved now. It may not wait."""
+
+    async def ended(self, exit_code: int) -> None:
+        """The job has ended, and no rank is left. `exit_code`: the job's."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltJobs:
@@ -253,6 +345,16 @@ class Part:
         Only one part of a job may ask for ports.
         """
         return ()
+
+    def beginning(self, job: Job, run_id: str | None, environ: Mapping[str, str], runs_root: Path) -> Beginning | None:
+        """What a run of the job begins with on this host; None: this part does not resume jobs. No process has been started.
+
+        Only one part may resume jobs. `run_id`: None: the run will be given one. `environ`: of the agent. `runs_root`: where runs are
+        recorded.
+
+        Raises:  UsageError: the saved state that the job names cannot be used; what a storage raises
+        """
+        return None
 
     def goes_on(self, run: Run, directory: Path) -> GoesOn | None:
         """How a run that broke off goes on; None: not by this part. `directory`: of the recording."""

@@ -45,7 +45,6 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     ("launch/agent/state_*.py", "resume"),
     ("launch/agent/saver_process.py", "resume"),
     ("launch/agent/saved_job.py", "resume"),
-    ("launch/coordinator/resume_monitor.py", "resume"),
     ("launch/resume_from.py", "resume"),
     ("launch/saved_steps.py", "resume"),
     ("launch/export_state.py", "resume"),

@@ -49,7 +49,7 @@ def test_the_newest_step_is_put_into_the_buffers_of_the_new_job(world, name):
         (slot,) = header.slots()
         assert (slot.step, slot.tensor_bytes, slot.batch_crc) == (7, TENSOR_BYTES, 7) and header.plain(slot)
         assert os.pread(header.descriptor, 4 * COUNT, SLOT_AT[0]) == (7).to_bytes(4, "little") * COUNT
-    assert (loaded.step, loaded.hash_seed) == (7, "77") and "step 7 of run r-1" in loaded.notices[0]
+    assert (loaded.step, loaded.hash_seed) == (7, 77) and "step 7 of run r-1" in loaded.notices[0]
     loaded.states.begin_attempt(7, 0)
     loaded.states.close()
 
@@ -185,9 +185,9 @@ def begins(world, run_id="r-1.2", **more):
     """The step at which an attempt of the submitted job r-1 begins; None: at the start. And what is said of it."""
     own = job(world, "", **{"submission_id": "r-1", "resume_from": None, **more})
     found = beginning(own, run_id, {}, world)
-    if found.loaded is not None:
-        found.loaded.states.close()
-    return None if found.loaded is None else (found.loaded.step, found.loaded.is_named), " ".join(found.notices)
+    if found.step is not None:
+        found.states.close()
+    return None if found.step is None else (found.step, found.is_named), " ".join(found.notices)
 
 
 def test_a_further_attempt_of_a_submitted_job_goes_on_at_its_newest_saved_step(world):

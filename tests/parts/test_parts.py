@@ -87,6 +87,32 @@ class Example(Part):
 PART = Example()
 """
 
+FOLLOWS = """
+from paceline.part import HostPart, Part
+
+class OnHost(HostPart):
+    def __init__(self, host):
+        self.host = host
+
+    def argv(self, argv):
+        return [*argv[:2], "-X", "example", *argv[2:]]
+
+    def ranks_started(self):
+        self.host.say("they have started")
+
+    def end_is_near(self):
+        self.host.say("the end is near")
+
+    async def ended(self, exit_code):
+        self.host.say(f"{self.host.run_id} ended with {exit_code}")
+
+class Example(Part):
+    def on_host(self, host):
+        return OnHost(host)
+
+PART = Example()
+"""
+
 
 def test_every_folder_is_a_part():
     folders = sorted(path.parent.name for path in (PACKAGE / "parts").glob("*/part.py"))
@@ -98,7 +124,10 @@ def test_a_part_may_leave_out_each_hook():
     assert (Part().ports(None), Part().on_host(None), tuple(Part().wrong(None))) == ((), None, ())
     assert Part().submitted(Path(), {}) is None and not Part().checks() and not Part().verbs()
     assert (Part().options("run"), Part().on_run(None)) == ({}, RunPart())
-    assert (tuple(HostPart().begins(0, ())), HostPart().variables((), 0), HostPart().companion(())) == ((), {}, None)
+    assert Part().beginning(None, None, {}, Path()) is None
+    part = HostPart()
+    assert (tuple(part.begins(0, ())), part.variables((), 0), part.companion(())) == ((), {}, None)
+    assert (part.kept_state((), None, None, keeps_state=True), part.argv(["p"])) == (None, ["p"])
 
 
 def test_each_option_of_a_part_stands_behind_the_one_that_it_names():
@@ -253,6 +282,19 @@ def test_a_part_has_variables_lines_and_a_companion_whose_end_is_the_hosts(
     (log,) = tmp_path.glob(".paceline/runs/*/hosts/localhost/attempt_0/echo_server.log")
     assert log.read_text() == ("it broke\n" if exit_code else "answer 42\n")
     assert not _left(str(tmp_path))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("end", ["", "SIGTERM"], ids=["ends", "stopped"])
+def test_a_part_follows_the_ranks_of_a_host_from_their_start_to_the_end_of_the_job(paceline_with, tmp_path, end):
+    asks = f"import signal\nos.kill(os.getppid(), signal.{end})\ntime.sleep(60)\n" if end else ""
+    (tmp_path / "train.py").write_text(
+        f"import os, sys, time\nprint(sys._xoptions, flush=True)\ntime.sleep(0.5)\n{asks}"
+    )
+    done = paceline_with({"example": FOLLOWS}, "run", "--name", "j", "train.py")
+    assert "'example': True" in done.stdout and "they have started" in done.stderr, done.stderr
+    assert ("the end is near" in done.stderr) == bool(end)
+    assert f"ended with {done.returncode}" in done.stderr and bool(done.returncode) == bool(end)
 
 
 VERB = """

@@ -37,6 +37,11 @@ def is_shell_script(program: Program) -> bool:
     return program.kind is ProgramKind.SCRIPT and program.target.endswith(".sh")
 
 
+def is_python(program: Program) -> bool:
+    """Whether the program is started by a Python interpreter."""
+    return program.kind is not ProgramKind.EXECUTABLE and not is_shell_script(program)
+
+
 def first_line_of(path: str | Path) -> str:
     """The `#!` line of a file; empty if there is none or the file cannot be read."""
     try:

@@ -28,6 +28,7 @@ from paceline.launch.saved_steps import (
     wait_until_attempt_has_left,
 )
 from paceline.own_program import code_argv
+from paceline.part import Beginning
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import attempt_of
 from paceline.recording.saved_state import Manifest, folder_of
@@ -46,30 +47,12 @@ _VERSIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedState:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedState(Beginning):
     """The state from which a job goes on, in the buffers of its ranks."""
 
     states: StateHolder
     """The state buffers."""
-    step: int
-    """The step whose state they hold."""
-    hash_seed: str
-    """PYTHONHASHSEED of the ranks that had this state."""
-    notices: tuple[str, ...]
-    """What has to be said about it."""
-    is_named: bool = True
-    """The user named it, and does not want to train from the start instead."""
-
-
-@dataclass(frozen=True, slots=True)
-class Beginning:
-    """What a run begins with."""
-
-    loaded: LoadedState | None = None
-    """The saved state; None: the start of the script."""
-    notices: tuple[str, ...] = ()
-    """What has to be said about it."""
 
 
 def beginning(job: Job, run_id: str | None, environ: Mapping[str, str], runs_root: Path) -> Beginning:
@@ -83,10 +66,10 @@ def beginning(job: Job, run_id: str | None, environ: Mapping[str, str], runs_roo
     own = Beginning()
     if job.resume and job.max_hosts == 1 and job.submission_id is not None and run_id is not None:
         own = _beginning_of_attempt(job, run_id, job.submission_id, environ, runs_root)
-    if own.loaded is not None or job.resume_from is None:
+    if own.step is not None or job.resume_from is None:
         return own
     named = load_state(job, environ, runs_root)
-    return Beginning(named, (*own.notices, *named.notices))
+    return replace(named, notices=(*own.notices, *named.notices))
 
 
 def load_state(job: Job, environ: Mapping[str, str], runs_root: Path) -> LoadedState:
@@ -132,7 +115,13 @@ def _newest_whole(
             if _fill(states, store, manifest, job.ranks_per_host):
                 if job.resume_anyway:
                     states.allow_other_sources()
-                return LoadedState(states, manifest.step, manifest.job.hash_seed, _notices(manifest, damaged))
+                seed = manifest.job.hash_seed
+                return LoadedState(
+                    states=states,
+                    step=manifest.step,
+                    hash_seed=int(seed) if seed.isdecimal() else None,
+                    notices=_notices(manifest, damaged),
+                )
             damaged.append(manifest.step)
     except BaseException:
         states.close()
@@ -170,7 +159,7 @@ def _newest_of_job(job: Job, run_id: str, submission_id: str, environ: Mapping[s
                 raise
             return Beginning(notices=(f"{refused.what} ({refused.saw}): {_AT_START} (F05)",))
     if loaded is not None:
-        return Beginning(replace(loaded, is_named=False), loaded.notices)
+        return replace(loaded, is_named=False)
     if damaged:
         steps = ", ".join(map(str, damaged))
         return Beginning(notices=(f"the saved state of step {steps} in {shown(place)} is damaged: {_AT_START} (F04)",))

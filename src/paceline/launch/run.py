@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from paceline import __version__
 from paceline.diagnosis.case import to_plain
+from paceline.errors import UsageError
 from paceline.facts import Job, Run
 from paceline.launch.agent import peer
 from paceline.launch.agent.agent import HostAgent
@@ -28,16 +29,16 @@ from paceline.launch.agent.worker_spec import HostIdentity
 from paceline.launch.coordinator.coordinator import Coordinator
 from paceline.launch.disk import refused_by_disk
 from paceline.launch.job.outcome import Outcome, Stop, StopKind, stopped
-from paceline.launch.job.state import JobState, begin
+from paceline.launch.job.state import begin
 from paceline.launch.own_time import OwnTimeLoop
 from paceline.launch.ports import ReservedPorts, require_free, why_not_listening
 from paceline.launch.prepare import LaunchConfig
-from paceline.launch.resume_from import Beginning, LoadedState, beginning
-from paceline.part import parts
+from paceline.part import Beginning, parts
 from paceline.probes.ports import is_local_address
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import create_run, make_run_directory, new_run_id, register, write_run
 from paceline.recording.writer import EventLog, write_json
+from paceline.storage.urls import shown
 
 SINGLE_HOST_NAME = "localhost"
 PROGRESS_SECONDS = 1.0
@@ -93,7 +94,7 @@ def run_job(job: Job, config: LaunchConfig, reporter: Reporter) -> JobResult:
     Raises:  PacelineError: no process was started, or this host could not join
     """
     mark = uuid.uuid4().hex
-    begins = beginning(job, config.run_id, config.environ, config.runs_root)
+    begins = _beginning(job, config)
     ports = ReservedPorts(next((wanted for part in parts() if (wanted := part.ports(job))), ()))
     with refused_by_disk("a temporary directory for this run", "export TMPDIR=/a/directory/with/room"):
         scratch = make_scratch(mark, config.environ)
@@ -109,6 +110,21 @@ def run_job(job: Job, config: LaunchConfig, reporter: Reporter) -> JobResult:
         finally:
             pump.close()
             ports.close()
+
+
+def _beginning(job: Job, config: LaunchConfig) -> Beginning:
+    for part in parts():
+        begins = part.beginning(job, config.run_id, config.environ, config.runs_root)
+        if begins is not None:
+            return begins
+    if job.resume or job.resume_from is not None:
+        raise UsageError(
+            "U03",
+            "this paceline cannot resume a job: it has no part that does",
+            saw=f"--resume {shown(job.resume_from or 'auto')}",
+            next="install all of paceline, or leave --resume out: then a restart begins at the start of the script",
+        )
+    return Beginning()
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,11 +253,11 @@ def _first_agent(
     job: Job, config: LaunchConfig, reporter: Reporter, own: _RunResources, run: Run, name: str
 ) -> Coordinator:
     directory = RunDirectory(Path(run.directory))
-    loaded = own.begins.loaded
     agent: Coordinator
     local = _host_agent(
         job, config, own, directory, run.id, job.name, name, lambda message: agent.from_host(name, message)
     )
+    now = asyncio.get_running_loop().time()
     agent = Coordinator(
         job=job,
         run_facts=run,
@@ -249,24 +265,15 @@ def _first_agent(
         directory=directory,
         local=local,
         token=config.token,
-        hash_seed=_hash_seed(loaded),
+        hash_seed=own.begins.hash_seed,
         agent_store=local.torch_directory is not None,
         token_source=config.token_source,
         token_file=config.token_file,
         report=reporter.event,
         events=EventLog(directory.events_file),
-        state=_begun(job, loaded),
+        state=begin(job, now, own.begins.step, is_named=own.begins.is_named),
     )
     return agent
-
-
-def _begun(job: Job, loaded: LoadedState | None) -> JobState:
-    now = asyncio.get_running_loop().time()
-    return begin(job, now) if loaded is None else begin(job, now, loaded.step, is_named=loaded.is_named)
-
-
-def _hash_seed(loaded: LoadedState | None) -> int | None:
-    return int(loaded.hash_seed) if loaded is not None and loaded.hash_seed.isdecimal() else None
 
 
 async def _run_peer(job: Job, config: LaunchConfig, reporter: Reporter, own: _RunResources) -> JobResult:
@@ -344,7 +351,7 @@ def _host_agent(
         torch_directory=torch_directory(identity.python),
         gpu_count=config.gpu_count,
         ports=own.ports,
-        loaded=None if own.begins.loaded is None else own.begins.loaded.states,
+        begins=own.begins,
         cpus_by_local_rank=config.cpus_by_local_rank,
     )
 

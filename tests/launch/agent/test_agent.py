@@ -10,7 +10,6 @@ from paceline.facts import Job, Placement, Program, ProgramKind
 from paceline.launch.agent.agent import HostAgent
 from paceline.launch.agent.job_processes import guarded
 from paceline.launch.agent.output import Pump
-from paceline.launch.agent.saver_process import SaverAnswer
 from paceline.launch.agent.scratch import make_scratch
 from paceline.launch.agent.worker_spec import HostIdentity
 from paceline.launch.job.messages import ExitedMessage, IdleMessage, RefusedMessage, StartAttemptMessage, StopMessage
@@ -69,6 +68,13 @@ def test_a_rank_that_ends_well_is_reported_and_then_the_host_is_idle(host, tmp_p
     assert exits == [0] and IdleMessage(attempt=0) in said and (tmp_path / "started").exists()
 
 
+def test_what_is_kept_of_the_ranks_is_reported_when_none_is_left(host):
+    agent, said = host
+    agent = replace(agent, job=replace(agent.job, resume=True))
+    told(agent, (agent.form, FORM))
+    assert [message.kept for message in said if isinstance(message, IdleMessage)] == [{0: []}]
+
+
 STOP = StopMessage(signal="SIGTERM", grace_seconds=30.0, reason="enough")
 
 
@@ -95,21 +101,3 @@ def test_what_keeps_a_host_from_starting_is_said_and_never_only_swallowed(host):
     refused = [message for message in said if isinstance(message, RefusedMessage)]
     assert len(refused) == 1 and "null byte" in refused[0].saw
     assert IdleMessage(attempt=0) in said
-
-
-def test_a_save_that_takes_longer_than_a_stop_gives_is_told(host):
-    agent, said = host
-    agent.job = replace(agent.job, stop_grace_seconds=20.0)
-    agent._tell_of_save(SaverAnswer(step=4, seconds=19.0))
-    assert said == []
-    agent._tell_of_save(SaverAnswer(step=4, seconds=140.0))
-    (message,) = said
-    assert "took 140 s, and a stop gives 20 s" in message.event["text"] and "(F10)" in message.event["text"]
-
-
-def test_a_save_that_fails_is_told_with_the_step_that_is_there(host):
-    agent, said = host
-    for step in (None, 7):
-        agent._tell_of_save(SaverAnswer(step=step, failed="no room"))
-    texts = [message.event["text"] for message in said]
-    assert "no step is saved" in texts[0] and "the last saved step is 7" in texts[1] and "(F06)" in texts[1]

@@ -1,12 +1,10 @@
-"""When a resume is complete, and how the exits of an attempt are judged that come while the next one runs."""
+"""When a resume is complete."""
 
-import asyncio
 from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.case import Case
-from paceline.facts import Placement, RankExit, Run
+from paceline.facts import Placement, RankExit
 from paceline.launch.coordinator.resume_monitor import ResumeMonitor
 from paceline.launch.job.messages import ResumedMessage
 from paceline.launch.job.state import Resume, StartAttempt
@@ -64,26 +62,3 @@ def test_what_was_said_twice_of_another_attempt_or_without_a_resume_is_told_once
     for host in ("a", "b"):
         monitor.take(host, stepped(60.0, attempt=2))
     assert len(events) == 1
-
-
-def case():
-    run = Run(id="r-1", name="j", directory="d", command=(), started_ns=0, first_host="a")
-    return Case(run=run, now_ns=0, lasts=False, attempt=0)
-
-
-def test_an_attempt_is_judged_with_the_exits_that_come_later(monitor):
-    judged = replace(CAUSE, note="not killed for memory", tail="last words")
-
-    async def main():
-        waiting = asyncio.create_task(monitor.with_exits(case(), {0, 2}))
-        monitor.exited(replace(CAUSE, rank=0, host="a", signalled_by_us=True))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        monitor.exited(judged)
-        return await waiting
-
-    found = asyncio.run(main())
-    assert found.exits[0] == judged and found.tails == {2: "last words"}
-    assert monitor.as_judged((CAUSE, replace(CAUSE, attempt=1))) == (judged, replace(CAUSE, attempt=1))
-    monitor.forget(0)
-    assert monitor.as_judged((CAUSE,)) == (CAUSE,)

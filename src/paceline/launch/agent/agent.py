@@ -14,21 +14,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from paceline.contract import Prepared, prepare_host, requirements
-from paceline.contract.entry import is_shell_script
+from paceline.contract.entry import is_python
 from paceline.contract.failure import write_failure, write_success
 from paceline.contract.prepare import base_directory
 from paceline.contract.tree import Tree
 from paceline.diagnosis.crash.root_cause import lost_a_loader_worker
 from paceline.errors import PacelineError
-from paceline.facts import Job, ProgramKind, RankExit
+from paceline.facts import Job, RankExit
 from paceline.launch.agent.companion import RunningCompanion, start_companion
 from paceline.launch.agent.data import HostData, kept_root
 from paceline.launch.agent.deaf_ranks import DeafRanks, may_save
 from paceline.launch.agent.exit_reason import HIDDEN, Ending, ExitContext, why_ended
 from paceline.launch.agent.fork_server import (
-    NOT_PYTHON,
     ForkServer,
-    memory_left_bytes,
     start_fork_server,
     why_not,
 )
@@ -36,14 +34,10 @@ from paceline.launch.agent.job_processes import JobProcesses
 from paceline.launch.agent.opt_ml import show_at_opt_ml
 from paceline.launch.agent.output import AttemptOutput, LogTails, Pump
 from paceline.launch.agent.run_environment import environment_document, gpus_of_ranks
-from paceline.launch.agent.saved_job import facts_of, is_container, is_copied, place_of
-from paceline.launch.agent.saver_process import COPIED_PAUSE_SECONDS, PAUSE_SECONDS, SaverAnswer, SaverOrder
 from paceline.launch.agent.scratch import Scratch, still_there
-from paceline.launch.agent.state_holder import StateHolder
-from paceline.launch.agent.state_saver import StateSaver
 from paceline.launch.agent.store_holder import NOT_HELD, StoreHolder, start_store_holder
 from paceline.launch.agent.telemetry import HostMonitor, Watched, last_words
-from paceline.launch.agent.worker_spec import HostIdentity, worker_specs
+from paceline.launch.agent.worker_spec import HostAttempt, HostIdentity
 from paceline.launch.agent.workers import WorkerEnd, Workers, WorkerSpec
 from paceline.launch.job.messages import (
     LONGEST,
@@ -66,7 +60,7 @@ from paceline.launch.job.messages import (
 )
 from paceline.launch.job.outcome import MISMATCH_CODE
 from paceline.launch.ports import ReservedPorts
-from paceline.part import Host, HostPart, parts
+from paceline.part import Beginning, Host, HostPart, KeptState, parts
 from paceline.prctl import is_subreaper
 from paceline.probes.cgroup import OomCounters, control_group, oom_counters
 from paceline.probes.nccl_ras import RasPort, configured_in_a_file
@@ -74,8 +68,6 @@ from paceline.probes.sigkill_source import killed_for_memory
 from paceline.recording.layout import RunDirectory
 from paceline.recording.plain_files import make_folder, read_plain
 from paceline.recording.ring import RingHeader
-from paceline.recording.saved_state import command_to_go_on
-from paceline.recording.state_buffer import STEPS_WITHOUT_HEAD
 from paceline.recording.writer import write_json
 
 LEFTOVER_GRACE_SECONDS = 2.0
@@ -85,9 +77,6 @@ RESUMED_SECONDS = 0.01
 FIRST_STEP_SECONDS = 0.2
 # Several times what the import takes on a busy machine. A fork server that is stopped must not keep the ranks.
 LOADING_SECONDS = 15.0
-FIRST_KEPT_SECONDS = 0.2
-REMOVED_SECONDS = 30.0
-FAILING_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -126,15 +115,12 @@ class HostAgent:
     """This host's part in the job's data."""
     ports: ReservedPorts = field(default_factory=lambda: ReservedPorts(()))
     """Ports for servers of the ranks."""
-    loaded: StateHolder | None = None
-    """State buffers with the saved state from which the job goes on; None: the first attempt makes its own."""
+    begins: Beginning = field(default_factory=Beginning)
+    """What the run begins with."""
     # The port of NCCL's RAS service of this host's ranks; None: there is no GPU, or no port is free.
     _ras: RasPort | None = None
-    _states: StateHolder | None = None
-    _states_asked: bool = False
-    _saver: StateSaver | None = None
-    _saver_asked: bool = False
-    _hash_seed: int | None = None
+    # Where the ranks of the attempt keep their state; None: they keep none.
+    _state: KeptState | None = None
     _first_rank: int = 0
     # Every rank of the attempt keeps its state, as far as it is known from those that have ended.
     _keeps: bool = True
@@ -174,13 +160,19 @@ class HostAgent:
 
     def __post_init__(self) -> None:
         self._idle.set()
-        self._states, self._states_asked = self.loaded, self.loaded is not None
         host = Host(
             job=self.job,
+            run_id=self.identity.run_id,
+            command=self.identity.command,
+            begins=self.begins,
+            directory=self.directory.path,
             name=self.identity.name,
+            shares_machine=self.identity.shares_machine,
             environ=self.identity.environ,
             addresses=self.identity.addresses,
             python=self.identity.python,
+            lasting=self.processes.lasting,
+            say=lambda text: self.event("notice", text=text),
         )
         self._parts = tuple(on_host for part in parts() if (on_host := part.on_host(host)) is not None)
         if self.gpu_count and not configured_in_a_file(self.identity.environ):
@@ -261,26 +253,27 @@ class HostAgent:
             return
         self._look_after_scratch()
         self.scratch.errors_of(message.attempt).mkdir(mode=0o700, exist_ok=True)
-        state = self._state_of_rank(message)
-        specs = worker_specs(
-            self.job,
-            self.identity,
-            self.scratch,
-            self.directory,
-            message,
-            prepared,
-            cpus_by_local_rank=self.cpus_by_local_rank,
+        self._state = self._state_of_ranks(message)
+        attempt = HostAttempt(
+            job=self.job,
+            identity=self.identity,
+            directory=self.directory,
+            scratch=self.scratch,
+            message=message,
+            prepared=prepared,
             parts=self._parts,
-            state=state,
+            state=self._state,
+            cpus_by_local_rank=self.cpus_by_local_rank,
             ras_address=self._ras.address if self._ras is not None else None,
         )
+        specs = attempt.worker_specs()
         self.workers = Workers(
             processes=self.processes,
             pump=self.pump,
             on_end=self._worker_ended,
             on_idle=self._workers_idle,
             rank_processes=self._rank_processes,
-            whole_group=not _is_python(self.job),
+            whole_group=not is_python(self.job.program),
             fork_server=self._fork_server,
         )
         make_folder(self.directory.attempt(self.identity.name, message.attempt))
@@ -294,47 +287,20 @@ class HostAgent:
             if self.monitor is not None:
                 self.monitor.scratch = found
 
-    def _state_of_rank(self, message: StartAttemptMessage) -> Callable[[int], int] | None:
-        """Local rank -> descriptor of its state buffer; None: the ranks keep no state. The buffers are made for the first attempt."""
-        ranks = self.job.ranks_per_host
-        if self._states is not None and not message.keeps_state:
-            if self._saver is not None:
-                self._close_saver(self._saver)
-                self._saver = None
-            self._states.close()
-            self._states = None
-        if self.job.resume and not self._states_asked:
-            self._states_asked = True
-            refused = self._why_no_state(message)
-            if not refused:
-                try:
-                    self._states = StateHolder(ranks)
-                except OSError as error:
-                    refused = f"{self.identity.name} has no memory that outlives its ranks ({error.strerror})"
-            if refused and message.placements[0].host == self.identity.name:
-                self.event("notice", text=f"--resume is off: {refused}")
-        if self._states is None:
-            return None
-        sharing = len(message.placements) if self.identity.shares_machine else 1
-        room_bytes = (memory_left_bytes() + self._states.held_bytes()) // (2 * ranks * sharing)
-        self._states.begin_attempt(message.resume_step, room_bytes)
-        return self._states.descriptor
-
-    def _why_no_state(self, message: StartAttemptMessage) -> str:
-        """Why the ranks of this job cannot resume; "": they can."""
-        if self.job.max_hosts > 1 and not self.identity.shares_machine:
-            return "a job of several machines cannot resume yet"
-        if not _is_python(self.job) or self.job.program.kind is ProgramKind.RUN_PATH:
-            return NOT_PYTHON
-        # Python reads the file in it by itself, so nothing can be put into its loops.
-        return "the program is a directory or a zip file; give its __main__.py" if is_container(self.job) else ""
+    def _state_of_ranks(self, message: StartAttemptMessage) -> KeptState | None:
+        for part in self._parts:
+            state = part.kept_state(
+                message.placements, message.resume_step, message.hash_seed, keeps_state=message.keeps_state
+            )
+            if state is not None:
+                return state
+        return None
 
     def stop(self, message: StopMessage) -> None:
         """Signal this host's ranks. If the attempt is still being prepared, abandon it."""
         self._abandoned = True
         self._unneeded.set()
-        if self._saver is not None:
-            self._saver.hasten()
+        self._end_is_near()
         if self.workers is not None:
             if message.signal == "SIGTERM" and not message.after_failure:
                 self._told_to_save |= may_save(self.workers.targets())
@@ -363,10 +329,13 @@ class HostAgent:
         self.event(
             "notice", text=f"{signal_name} at the agent: the newest kept step is saved now, the training goes on"
         )
-        if self._saver is not None:
-            self._saver.hasten()
+        self._end_is_near()
         if self.workers is not None:
             self.workers.pass_on(signal_name)
+
+    def _end_is_near(self) -> None:
+        for part in self._parts:
+            part.end_is_near()
 
     def kill(self, *, at_once: bool = False) -> None:
         """Send SIGKILL to this host's ranks. `at_once`: their state is kept, so nothing waits for what is left of them."""
@@ -413,9 +382,8 @@ class HostAgent:
             self._store_holder = None
         if self._late:
             await asyncio.wait(self._late, timeout=LATE_SECONDS)
-        await self._end_saver(well=exit_code == 0)
-        if self._states is not None:
-            self._states.close()
+        for part in self._parts:
+            await part.ended(exit_code)
         if self._reaping is not None:
             self._reaping.cancel()
         if self.prepared is not None:
@@ -545,11 +513,10 @@ class HostAgent:
             self._spawn(self._record_environment(self.monitor, with_code=is_first))
         hosts_by_address = {placement.address: placement.host for placement in message.placements}
         self.monitor.begin_attempt(self._attempt, self.workers, hosts_by_address)
-        if self._states is not None and message.resume_step is not None:
-            self._spawn(self._tell_resumed(self._states, message.attempt, message.resume_step))
-        if self._states is not None and not self._saver_asked and self.job.max_hosts == 1:
-            self._saver_asked, self._hash_seed = True, message.hash_seed
-            self._spawn(self._keep_saver(self._states))
+        if self._state is not None and message.resume_step is not None:
+            self._spawn(self._tell_resumed(self._state, message.attempt, message.resume_step))
+        for part in self._parts:
+            part.ranks_started()
         self._spawn(self.data.watch())
 
     def _hold_store(self, port: int) -> None:
@@ -617,93 +584,6 @@ class HostAgent:
         except Exception as error:
             self.event("notice", text=f"environment.json of {self.identity.name}: {type(error).__name__}: {error}")
 
-    async def _keep_saver(self, states: StateHolder) -> None:
-        """Start the process that saves the state, once there is one to be saved."""
-        while states.kept_in_common() is None:
-            await asyncio.sleep(FIRST_KEPT_SECONDS)
-            if states is not self._states:
-                return
-        self._saver = self._saver or self._new_saver(states)
-
-    def _new_saver(self, states: StateHolder) -> StateSaver | None:
-        try:
-            seed = self.identity.environ.get("PYTHONHASHSEED", str(self._hash_seed))
-            order = SaverOrder(
-                tuple(states.descriptor(rank) for rank in range(self.job.ranks_per_host)),
-                place_of(self.job, self.directory),
-                facts_of(self.job, self.identity.run_id, seed),
-                COPIED_PAUSE_SECONDS if is_copied(self.job) else PAUSE_SECONDS,
-            )
-            saver = StateSaver(order, self.identity.environ, self._tell_of_save)
-        except OSError as error:
-            self._tell_of_save(SaverAnswer(failed=f"the process that saves it cannot be started ({error.strerror})"))
-            return None
-        self.processes.lasting.add(saver.pid)
-        return saver
-
-    def _tell_of_save(self, answer: SaverAnswer) -> None:
-        """Tell the user if a save failed, is slower than the grace of a stop, or shares its place with another run."""
-        grace_seconds = self.job.stop_grace_seconds
-        if not answer.failed:
-            if answer.seconds > grace_seconds:
-                text = f"saving the state took {answer.seconds:.0f} s, and a stop gives {grace_seconds:.0f} s (--stop-grace): "
-                self.event("notice", text=f"{text}a stop may cost the steps since the save before (F10)")
-            if answer.other_run:
-                text = f"run {answer.other_run} saves its state to the same place as this one, and a resume may find the wrong one"
-                self.event("notice", text=f"{text}: give each job --checkpoints of its own (F16)")
-            return
-        left = "no step is saved" if answer.step is None else f"the last saved step is {answer.step}"
-        self.event("notice", text=f"the state cannot be saved: {answer.failed}; {left}, the training goes on (F06)")
-
-    async def _end_saver(self, *, well: bool) -> None:
-        """Save the newest step once more; of a job that has ended well, remove what was saved."""
-        saver, self._saver = self._saver, None
-        states = self._states
-        if saver is not None and saver.has_left and not well:
-            self._close_saver(saver)
-            saver = None
-        if (
-            saver is None
-            and not well
-            and self._saver_asked
-            and states is not None
-            and states.kept_in_common() is not None
-        ):
-            saver = self._new_saver(states)
-        if saver is None:
-            return
-        # A store that has not answered before keeps no job from its end.
-        usual_seconds = REMOVED_SECONDS if well else max(1.0, self.job.stop_grace_seconds)
-        was_failing = saver.is_failing
-        answer = await saver.ask("end" if well else "save", FAILING_SECONDS if was_failing else usual_seconds)
-        if well:
-            self._tell_of_removal(answer, is_told=was_failing)
-        else:
-            self._tell_of_last_save(answer)
-        self._close_saver(saver)
-
-    def _tell_of_removal(self, answer: SaverAnswer, *, is_told: bool) -> None:
-        """`is_told`: a line has said before that the place cannot be reached. If nothing was saved by then, nothing is left there."""
-        if not answer.failed or (answer.step is None and is_told):
-            return
-        step = "what was being saved" if answer.step is None else f"its saved step {answer.step}"
-        self.event("notice", text=f"the job has ended well, and {step} could not be removed: {answer.failed} (F06)")
-
-    def _tell_of_last_save(self, answer: SaverAnswer) -> None:
-        if answer.failed:
-            self.event("notice", text=f"the newest state could not be saved: {answer.failed} (F06)")
-        if answer.step is not None:
-            command = command_to_go_on(self.identity.command, self.identity.run_id)
-            when = "before that" if answer.failed else f"in {answer.seconds:.1f} s"
-            again = (
-                "a further try of this job goes on from it; by hand" if self.job.submission_id else "to go on from it"
-            )
-            self.event("notice", text=f"saved step {answer.step} {when}; {again}: {command}")
-
-    def _close_saver(self, saver: StateSaver) -> None:
-        saver.close()
-        self.processes.lasting.discard(saver.pid)
-
     def _tell_refused(self, workers: Workers) -> None:
         """Say which calls this kernel or its sandbox refuses, where the way around them is worse."""
         name = self.identity.name
@@ -723,9 +603,9 @@ class HostAgent:
         if self.workers.not_forked and not (self._fork_server is not None and self._fork_server.is_loading):
             self._end_fork_server()
 
-    async def _tell_resumed(self, states: StateHolder, attempt: int, resume_step: int) -> None:
+    async def _tell_resumed(self, state: KeptState, attempt: int, resume_step: int) -> None:
         """Tell the coordinator when every rank of this host has made a step since the resume."""
-        while (stepped_ns := states.first_step_ns(resume_step)) is None:
+        while (stepped_ns := state.first_step_ns(resume_step)) is None:
             await asyncio.sleep(RESUMED_SECONDS)
             if self._attempt != attempt or self._idle.is_set():
                 return
@@ -746,7 +626,7 @@ class HostAgent:
                 self.identity.python,
                 spec.environment,
                 spec.working_directory,
-                keeps_state=self._states is not None,
+                keeps_state=self._state is not None,
             )
             self.processes.lasting.add(self._fork_server.pid)
         self.event("fork_server", attempt=attempt, refused=self._not_forked)
@@ -790,17 +670,12 @@ class HostAgent:
             self._unjudged[end.spec.rank] = end
 
     def _all_keep(self) -> bool:
-        """Whether every rank of this host keeps its state, or may still come to the head of its training loop."""
-        states = self._states
-        if states is None or states.refused():
+        """Whether every rank of this host keeps its state, or may still begin to."""
+        if self._state is None:
             return False
         rings = self.monitor.rings if self.monitor is not None else None
-        steps = {rank: header.step_count for rank, header in (rings.headers() if rings is not None else {}).items()}
-        # A rank that makes more steps than that and writes nothing does not know of its buffer.
-        return not any(
-            steps.get(self._first_rank + local_rank, 0) > STEPS_WITHOUT_HEAD and states.is_silent(local_rank)
-            for local_rank in range(self.job.ranks_per_host)
-        )
+        headers = rings.headers() if rings is not None else {}
+        return self._state.may_go_on({rank - self._first_rank: header.step_count for rank, header in headers.items()})
 
     def _send_early(
         self, end: WorkerEnd, attempt: int, *, resumable: bool = False, out_of_memory: bool = False
@@ -819,10 +694,10 @@ class HostAgent:
         self.uplink(ExitedMessage(exit=exit, early=True, resumable=resumable, out_of_memory=out_of_memory))
 
     def _is_mismatch(self, end: WorkerEnd) -> bool:
-        return end.code == MISMATCH_CODE and self._states is not None and self._states.stopped(end.spec.local_rank)
+        return end.code == MISMATCH_CODE and self._state is not None and self._state.stopped(end.spec.local_rank)
 
     def _is_not_put_back(self, end: WorkerEnd) -> bool:
-        return end.code != 0 and self._states is not None and self._states.not_put_back(end.spec.local_rank)
+        return end.code != 0 and self._state is not None and self._state.not_put_back(end.spec.local_rank)
 
     async def _report(
         self, end: WorkerEnd, around: ExitContext, attempt: int, unjudged: dict[int, WorkerEnd], *, keeps: bool
@@ -946,14 +821,14 @@ class HostAgent:
     def _say_idle(self, attempt: int, made_count: int = 0) -> None:
         """Report that no rank is left. `made_count`: the steps that a rank has made, where what the ranks left is read later."""
         self._idle.set()
-        states = self._states
-        kept = None if states is None or not self._keeps else states.kept(self._first_rank)
-        if states is not None and kept is not None:
-            for rank, step in states.damaged(self._first_rank):
+        state = self._state
+        kept = None if state is None or not self._keeps else state.kept(self._first_rank)
+        if state is not None and kept is not None:
+            for rank, step in state.damaged(self._first_rank):
                 self.event(
                     "notice", text=f"the state that rank {rank} has kept of step {step} is damaged and not used (F04)"
                 )
-        step_count = 0 if states is None else states.step_count()
+        step_count = 0 if state is None else state.step_count()
         self.ports.reserve()
         self.uplink(
             IdleMessage(
@@ -989,7 +864,3 @@ def _was_killed(end: WorkerEnd, around: ExitContext) -> bool:
 
 def _may_be_memory(around: ExitContext) -> bool:
     return around.oom_before is not None and killed_for_memory(around.oom_before, oom_counters(control_group("memory")))
-
-
-def _is_python(job: Job) -> bool:
-    return job.program.kind is not ProgramKind.EXECUTABLE and not is_shell_script(job.program)

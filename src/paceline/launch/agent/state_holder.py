@@ -2,7 +2,7 @@
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from paceline.recording import state_buffer
 from paceline.recording.rank_sets import newest_common
@@ -10,6 +10,7 @@ from paceline.recording.state_buffer import (
     HEADER_BYTES,
     SIZE_BYTES,
     SLOT_AT,
+    STEPS_WITHOUT_HEAD,
     Keeping,
     KeptSlot,
     StateHeader,
@@ -134,6 +135,17 @@ class StateHolder:
         cells = self._headers[local_rank].cells
         counts = cells[state_buffer.StateCell.STEP_COUNT] != cells[state_buffer.StateCell.RESUME_STEP]
         return cells[state_buffer.StateCell.KEEPING] == Keeping.NOT_YET and not counts
+
+    def may_go_on(self, step_counts: Mapping[int, int]) -> bool:
+        """Whether every rank keeps its state, or may still come to the head of its training loop.
+
+        `step_counts`: local rank -> the steps that it has made in this attempt.
+        """
+        # A rank that makes more steps than that and writes nothing does not know of its buffer.
+        return not self.refused() and not any(
+            step_counts.get(local_rank, 0) > STEPS_WITHOUT_HEAD and self.is_silent(local_rank)
+            for local_rank in range(len(self._headers))
+        )
 
     def stopped(self, local_rank: int) -> bool:
         """Whether the rank stopped because what it found is not what was kept."""

@@ -2,21 +2,20 @@
 
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
 
 from paceline.contract import Prepared
 from paceline.contract.entry import command, first_line_of, is_shell_script, located
-from paceline.facts import Console, Job, Placement
+from paceline.facts import Console, Job
 from paceline.launch.agent.environment import AttemptEnvironment, rank_environment, substitute_local_rank
-from paceline.launch.agent.fork_server import forkable
 from paceline.launch.agent.output import Destination
 from paceline.launch.agent.scratch import Scratch
 from paceline.launch.agent.workers import WorkerSpec
 from paceline.launch.job.messages import StartAttemptMessage
-from paceline.part import HostPart
+from paceline.part import HostPart, KeptState
 from paceline.recording.layout import RunDirectory
 
 STDOUT, STDERR = 1, 2
@@ -115,134 +114,102 @@ class HostIdentity:
         return self.environ.get("PYTHON_EXEC") or sys.executable
 
 
-# The program that runs a script so that its loops go on where they were.
-RUNNER = Path(__file__).resolve().parents[2] / "worker" / "run_script.py"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostAttempt:
+    """One attempt on this host: with what its ranks are started."""
 
+    job: Job
+    """The job."""
+    identity: HostIdentity
+    """Names and settings of this host in the run."""
+    directory: RunDirectory
+    """This host's recording."""
+    scratch: Scratch
+    """The agent's directories outside the recording."""
+    message: StartAttemptMessage
+    """The coordinator's order."""
+    prepared: Prepared
+    """The tree and the variables of the SageMaker contract."""
+    parts: Sequence[HostPart] = ()
+    """What the parts do on this host."""
+    state: KeptState | None = None
+    """Where the ranks keep their state; None: they keep none."""
+    cpus_by_local_rank: Sequence[frozenset[int]] | None = None
+    """The CPUs to which each local rank is bound; None: ranks are not bound."""
+    ras_address: str | None = None
+    """Where NCCL's RAS service listens; None: at its own port."""
 
-def resumable_argv(argv: Sequence[str], python: str) -> list[str]:
-    """The argv of a new process that runs this program so that it can resume; `argv` unchanged if it is no script or module of Python.
-
-    Holds:   resumable_argv(["sh", "train.sh"], "p") == ["sh", "train.sh"]
-    """
-    if forkable(argv, python) is None:
-        return list(argv)
-    return [*argv[:2], str(RUNNER), *argv[2:]]
-
-
-def worker_specs(
-    job: Job,
-    identity: HostIdentity,
-    scratch: Scratch,
-    directory: RunDirectory,
-    message: StartAttemptMessage,
-    prepared: Prepared,
-    *,
-    cpus_by_local_rank: Sequence[frozenset[int]] | None = None,
-    parts: Sequence[HostPart] = (),
-    state: Callable[[int], int] | None = None,
-    ras_address: str | None = None,
-) -> list[WorkerSpec]:
-    """One WorkerSpec per rank of this host, in order of local rank.
-
-    `parts`: what the parts do on this host; each may add variables.
-    `state`: local rank -> descriptor of its state buffer; None: ranks keep no state.
-    `ras_address`: where NCCL's RAS service listens; None: at its own port.
-    """
-    placement = next(placed for placed in message.placements if placed.host == identity.name)
-    shared = replace(_shared(job, identity, scratch, message, placement, prepared), ras_address=ras_address)
-    program = located(job.program, job.contract.code_dir)
-    argv = command(
-        program,
-        python=identity.python,
-        arguments=prepared.script_arguments,
-        first_line=first_line_of(program.target) if is_shell_script(program) else "",
-    )
-    specs = [
-        _spec(job, identity, directory, shared, local_rank, argv, prepared, cpus_by_local_rank, message, parts)
-        for local_rank in range(placement.ranks)
-    ]
-    if state is None:
-        return specs
-    return [
-        replace(
-            spec,
-            state=state(spec.local_rank),
-            new_argv=resumable_argv(spec.argv, identity.python),
+    def worker_specs(self) -> list[WorkerSpec]:
+        """One WorkerSpec per rank of this host, in order of local rank."""
+        shared = self._shared()
+        program = located(self.job.program, self.job.contract.code_dir)
+        argv = command(
+            program,
+            python=self.identity.python,
+            arguments=self.prepared.script_arguments,
+            first_line=first_line_of(program.target) if is_shell_script(program) else "",
         )
-        for spec in specs
-    ]
+        return [self._spec(shared, argv, local_rank) for local_rank in range(shared.placement.ranks)]
 
+    def _shared(self) -> AttemptEnvironment:
+        job, identity, message = self.job, self.identity, self.message
+        return AttemptEnvironment(
+            run_id=identity.run_id,
+            rendezvous_id=job.rendezvous_id if job.rendezvous_id != "none" else identity.run_id,
+            role=job.role,
+            attempt=message.attempt,
+            max_restarts=job.max_restarts,
+            placement=next(placed for placed in message.placements if placed.host == identity.name),
+            host_count=len(message.placements),
+            world_size=sum(placed.ranks for placed in message.placements),
+            master_addr=message.master_addr,
+            store_port=message.store_port,
+            agent_store=message.agent_store,
+            mark=identity.mark,
+            ring_dir=self.scratch.rings,
+            socket_dir=self.scratch.sockets,
+            error_dir=self.scratch.errors_of(message.attempt),
+            virtual_local_rank=job.virtual_local_rank,
+            contract=self.prepared.environment,
+            code_dir=self.prepared.working_directory,
+            addresses=identity.addresses,
+            gradients=message.gradients,
+            allow_lossy=message.allow_lossy,
+            hash_seed=message.hash_seed,
+            ras_address=self.ras_address,
+            extra=identity.extra_environment,
+        )
 
-def _shared(
-    job: Job,
-    identity: HostIdentity,
-    scratch: Scratch,
-    message: StartAttemptMessage,
-    placement: Placement,
-    prepared: Prepared,
-) -> AttemptEnvironment:
-    return AttemptEnvironment(
-        run_id=identity.run_id,
-        rendezvous_id=job.rendezvous_id if job.rendezvous_id != "none" else identity.run_id,
-        role=job.role,
-        attempt=message.attempt,
-        max_restarts=job.max_restarts,
-        placement=placement,
-        host_count=len(message.placements),
-        world_size=sum(placed.ranks for placed in message.placements),
-        master_addr=message.master_addr,
-        store_port=message.store_port,
-        agent_store=message.agent_store,
-        mark=identity.mark,
-        ring_dir=scratch.rings,
-        socket_dir=scratch.sockets,
-        error_dir=scratch.errors_of(message.attempt),
-        virtual_local_rank=job.virtual_local_rank,
-        contract=prepared.environment,
-        code_dir=prepared.working_directory,
-        addresses=identity.addresses,
-        gradients=message.gradients,
-        allow_lossy=message.allow_lossy,
-        hash_seed=message.hash_seed,
-        extra=identity.extra_environment,
-    )
-
-
-def _spec(
-    job: Job,
-    identity: HostIdentity,
-    directory: RunDirectory,
-    shared: AttemptEnvironment,
-    local_rank: int,
-    argv: Sequence[str],
-    prepared: Prepared,
-    cpus_by_local_rank: Sequence[frozenset[int]] | None,
-    message: StartAttemptMessage,
-    parts: Sequence[HostPart],
-) -> WorkerSpec:
-    rank = shared.placement.first_rank + local_rank
-    out, err = destinations(
-        job.console,
-        directory,
-        identity.name,
-        shared.attempt,
-        rank,
-        local_rank,
-        job.role,
-        shared.rendezvous_id,
-        # Hosts that share a machine would all have its name.
-        identity.name if identity.shares_machine else socket.gethostname(),
-    )
-    return WorkerSpec(
-        rank=rank,
-        local_rank=local_rank,
-        argv=substitute_local_rank(argv, local_rank),
-        environment={
-            **rank_environment(shared, local_rank, identity.environ),
-            **{name: value for part in parts for name, value in part.variables(message.placements, rank).items()},
-        },
-        out=out,
-        err=err,
-        working_directory=prepared.working_directory,
-        cpus=cpus_by_local_rank[local_rank] if cpus_by_local_rank else None,
-    )
+    def _spec(self, shared: AttemptEnvironment, argv: Sequence[str], local_rank: int) -> WorkerSpec:
+        identity = self.identity
+        rank = shared.placement.first_rank + local_rank
+        out, err = destinations(
+            self.job.console,
+            self.directory,
+            identity.name,
+            shared.attempt,
+            rank,
+            local_rank,
+            self.job.role,
+            shared.rendezvous_id,
+            # Hosts that share a machine would all have its name.
+            identity.name if identity.shares_machine else socket.gethostname(),
+        )
+        environment = rank_environment(shared, local_rank, identity.environ)
+        own_argv: Sequence[str] = substitute_local_rank(argv, local_rank)
+        new_argv = own_argv
+        for part in self.parts:
+            environment |= part.variables(self.message.placements, rank)
+            new_argv = part.argv(new_argv)
+        return WorkerSpec(
+            rank=rank,
+            local_rank=local_rank,
+            argv=own_argv,
+            environment=environment,
+            out=out,
+            err=err,
+            working_directory=self.prepared.working_directory,
+            cpus=self.cpus_by_local_rank[local_rank] if self.cpus_by_local_rank else None,
+            state=self.state.descriptor(local_rank) if self.state is not None else None,
+            new_argv=new_argv,
+        )

@@ -17,6 +17,7 @@ from paceline.facts import Job, Placement, Run, SecondaryStatus, Status
 from paceline.launch.agent.agent import HostAgent
 from paceline.launch.coordinator.artifacts import ArtifactCollector
 from paceline.launch.coordinator.hang_monitor import HangMonitor
+from paceline.launch.coordinator.late_exits import LateExits
 from paceline.launch.coordinator.limits import GREETING_SECONDS, ConnectionLimit, RateLimit
 from paceline.launch.coordinator.pace_inputs import PaceInputs
 from paceline.launch.coordinator.pace_monitor import PaceMonitor
@@ -206,7 +207,9 @@ class Coordinator:
     restarts: RestartMonitor = field(init=False)
     """Watches what restarts cost."""
     resumes: ResumeMonitor = field(init=False)
-    """Follows resumes, and how the ranks before them ended."""
+    """Follows resumes until every rank has made a step again."""
+    late_exits: LateExits = field(default_factory=LateExits)
+    """How ranks ended, as their agents have judged it."""
     data: ArtifactCollector = field(init=False)
     """The coordinator's part of the job's data."""
     progress: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -411,8 +414,8 @@ class Coordinator:
         """Judge an attempt that has ended. Where its ranks were killed at once, their agents judge why while the next one runs."""
         if case is not None:
             with self._without_harm():
-                case = await self.resumes.with_exits(case, ranks)
-            self.resumes.forget(case.attempt)
+                case = await self.late_exits.with_exits(case, ranks)
+            self.late_exits.forget(case.attempt)
         await self.detective.conclude(case, resumed=resumed)
 
     def _form(self, form: job_state.StartAttempt) -> None:
@@ -484,7 +487,7 @@ class Coordinator:
             case ExitedMessage():
                 exit = replace(message.exit, host=host)
                 if not message.early:
-                    self.resumes.exited(exit)
+                    self.late_exits.take(exit)
                 self.detective.exited(exit)
                 self.feed(job_state.RankExited(_now(), exit, message.resumable, message.out_of_memory))
             case IdleMessage():
@@ -671,7 +674,7 @@ class Coordinator:
         self._broadcast(_finish_message(outcome))
         await self.local.finish(outcome.exit_code, outcome.failure_text())
         await self._wait_for_farewells()
-        outcome = replace(outcome, exits=self.resumes.as_judged(outcome.exits))
+        outcome = replace(outcome, exits=self.late_exits.as_judged(outcome.exits))
         await self.detective.conclude(self.detective.last_case())
         if self._lateness.lost:
             text = f"how late the ranks were could not be written {self._lateness.lost} times (disk full?)"

@@ -1,24 +1,17 @@
-"""Follows a resume until every rank has made a step again, and keeps the exits of ranks that are judged while the next attempt runs."""
+"""Follows a resume until every rank has made a step again, and records what it cost."""
 
-import asyncio
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from paceline.diagnosis.case import Case
-from paceline.diagnosis.crash.root_cause import signal_name, with_early_ends
+from paceline.diagnosis.crash.root_cause import signal_name
 from paceline.diagnosis.restarts import RESUMED
-from paceline.facts import RankExit
 from paceline.launch.job.messages import ResumedMessage
 from paceline.launch.job.state import Resume, StartAttempt
-
-# An agent judges an exit within seconds. A host that is lost never says how its ranks ended.
-LATE_SECONDS = 10.0
-_POLL_SECONDS = 0.05
 
 
 @dataclass(slots=True)
 class ResumeMonitor:
-    """What is known of the newest resume, and of the exits of the attempts before."""
+    """What is known of the newest resume."""
 
     record: Callable[..., None]
     """Writes an event."""
@@ -28,8 +21,6 @@ class ResumeMonitor:
     _attempt: int = 0
     _missing: set[str] = field(default_factory=set)
     _stepped_ns: int = 0
-    # Attempt -> rank -> how it ended.
-    _judged: dict[int, dict[int, RankExit]] = field(default_factory=dict)
 
     def began(self, form: StartAttempt, resume: Resume | None) -> None:
         """An attempt begins. `resume`: what it goes on from; None: from the start of the script."""
@@ -60,25 +51,3 @@ class ResumeMonitor:
             seconds=round(max(0, self._stepped_ns - died_ns) / 1e9, 3),
             steps_again=max(0, resume.step_count - resume.step),
         )
-
-    def exited(self, exit: RankExit) -> None:
-        """Keep how a rank ended, as its agent has judged it."""
-        self._judged.setdefault(exit.attempt, {})[exit.rank] = exit
-
-    def as_judged(self, exits: Collection[RankExit]) -> tuple[RankExit, ...]:
-        """The exits, in the same order, as far as they have been judged by now."""
-        return tuple(self._judged.get(exit.attempt, {}).get(exit.rank, exit) for exit in exits)
-
-    async def with_exits(self, case: Case, ranks: Collection[int]) -> Case:
-        """The case of an attempt, with the exits of these ranks, which are waited for."""
-        judged = self._judged.setdefault(case.attempt, {})
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + LATE_SECONDS
-        while not set(ranks) <= set(judged) and loop.time() < deadline:
-            await asyncio.sleep(_POLL_SECONDS)
-        exits = tuple(judged.values())
-        return replace(case, exits=with_early_ends(exits), tails={exit.rank: exit.tail for exit in exits if exit.tail})
-
-    def forget(self, attempt: int) -> None:
-        """Exits of this attempt and those before are not needed any more."""
-        self._judged = {number: exits for number, exits in self._judged.items() if number > attempt}

@@ -1,12 +1,13 @@
-"""How a run that broke off goes on from its saved state."""
+"""The state of the ranks outlives them, and is saved: a job goes on from it."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from paceline.facts import Run
-from paceline.part import GoesOn, Part, PartVerb
+from paceline.facts import Job, Run
+from paceline.part import Beginning, GoesOn, Host, HostPart, Part, PartVerb
 
 
+# What runs a job is imported where it is needed: who only asks how a run goes on would load all of it.
 class ResumeAuto(Part):
     def verbs(self) -> Mapping[str, PartVerb]:
         return {
@@ -15,6 +16,17 @@ class ResumeAuto(Part):
                 module="paceline.cli.resume",
             ),
         }
+
+    def beginning(self, job: Job, run_id: str | None, environ: Mapping[str, str], runs_root: Path) -> Beginning:
+        """Raises:  UsageError: as load_state."""
+        from paceline.launch.resume_from import beginning
+
+        return beginning(job, run_id, environ, runs_root)
+
+    def on_host(self, host: Host) -> HostPart:
+        from paceline.parts.resume.on_host import ResumeOnHost
+
+        return ResumeOnHost(host)
 
     def goes_on(self, run: Run, directory: Path) -> GoesOn | None:
         from paceline.recording.saved_state import command_to_go_on, newest_saved_step
