@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -45,3 +47,32 @@ async def replies(path, *requests):
 def test_a_request_that_makes_no_sense_is_answered_with_an_error(tmp_path, request_line):
     (reply,) = asyncio.run(replies(tmp_path / "control", request_line))
     assert reply["ok"] is False and reply["error"]
+
+
+WHEN_RECORDED = """
+import signal, sys
+from pathlib import Path
+from paceline.cli import main
+from paceline.launch import run
+
+write = run.write_run
+def recorded(found):
+    print(Path(found.control_socket).is_socket(), signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL, flush=True)
+    write(found)
+run.write_run = recorded
+sys.exit(main(["run", "train.py"]))
+"""
+
+
+@pytest.mark.process
+def test_whoever_finds_a_recording_can_already_ask_its_agent_and_signal_it(tmp_path, user_environment):
+    (tmp_path / "train.py").write_text("print('trained')\n")
+    done = subprocess.run(
+        [sys.executable, "-c", WHEN_RECORDED],
+        cwd=tmp_path,
+        env=user_environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert (done.returncode, done.stdout) == (0, "True True\ntrained\n"), done.stderr

@@ -180,6 +180,18 @@ async def _run_first(job: Job, config: LaunchConfig, reporter: Reporter, own: _R
         bound = job.master_addr if is_local_address(job.master_addr) else None
         server = await asyncio.start_server(accept, bound, job.agents_port, backlog=ACCEPTED_AT_ONCE)
     name = job.host_name or (SINGLE_HOST_NAME if job.max_hosts == 1 else job.master_addr)
+
+    async def answer(request: dict[str, Any]) -> dict[str, Any]:
+        assert agent is not None
+        return await _answer(agent, request)
+
+    def ask_stop(stop: Stop, *, now: bool = False) -> None:
+        assert agent is not None
+        agent.ask_stop(stop, now=now)
+
+    # Whoever finds the recording may ask. Nothing is answered before this loop goes on, and then there is an agent.
+    control = await serve_control(own.scratch.control_socket, answer)
+    _listen_for_ends(job, config, ask_stop)
     run = _new_run(job, config, own, name)
     directory = RunDirectory(Path(run.directory))
     agent = _first_agent(job, config, reporter, own, run, name)
@@ -198,9 +210,7 @@ async def _run_first(job: Job, config: LaunchConfig, reporter: Reporter, own: _R
         agent.record(event["event"], **{name: value for name, value in event.items() if name != "event"})
     for text in own.begins.notices:
         agent.record("notice", host=name, text=text)
-    control = await serve_control(own.scratch.control_socket, lambda request: _answer(agent, request))
     progress = asyncio.get_running_loop().create_task(_tell_progress(agent, reporter))
-    _listen_for_ends(job, config, agent.ask_stop)
     if job.resume:
         _listen_for_notices(job, agent.local)
     try:
