@@ -2,7 +2,8 @@
 
 import pytest
 
-from paceline.storage.state_store import below_checkpoints, state_store
+from paceline.storage.state_store import state_store
+from paceline.storage.urls import below_checkpoints
 
 
 @pytest.fixture(params=["directory", "file", "memory"])

@@ -33,7 +33,7 @@ from paceline.launch.job.state import begin
 from paceline.launch.own_time import OwnTimeLoop
 from paceline.launch.ports import ReservedPorts, require_free, why_not_listening
 from paceline.launch.prepare import LaunchConfig
-from paceline.part import Beginning, parts
+from paceline.part import Beginning, first_answer, parts
 from paceline.probes.ports import is_local_address
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import create_run, make_run_directory, new_run_id, register, write_run
@@ -113,10 +113,9 @@ def run_job(job: Job, config: LaunchConfig, reporter: Reporter) -> JobResult:
 
 
 def _beginning(job: Job, config: LaunchConfig) -> Beginning:
-    for part in parts():
-        begins = part.beginning(job, config.run_id, config.environ, config.runs_root)
-        if begins is not None:
-            return begins
+    asked = (part.beginning(job, config.run_id, config.environ, config.runs_root) for part in parts())
+    if (begins := first_answer(asked)) is not None:
+        return begins
     if job.resume or job.resume_from is not None:
         raise UsageError(
             "U03",

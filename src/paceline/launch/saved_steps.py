@@ -12,7 +12,7 @@ from paceline.errors import UsageError
 from paceline.facts import Run
 from paceline.launch.agent import guardian
 from paceline.recording.evidence import read_run
-from paceline.recording.layout import RunDirectory
+from paceline.recording.layout import STATE_FOLDER, RunDirectory
 from paceline.recording.liveness import agent_gone
 from paceline.recording.owner import require_own, stranger
 from paceline.recording.plain_values import MOST_BYTES, loaded
@@ -21,7 +21,6 @@ from paceline.recording.saved_state import (
     ENDED,
     MANIFEST,
     PLACE_FILE,
-    STATE_FOLDER,
     Manifest,
     NoManifest,
     SavedFile,
@@ -32,8 +31,8 @@ from paceline.recording.saved_state import (
     step_of,
 )
 from paceline.recording.state_piece import PieceError
-from paceline.storage.state_store import StateStore, below_checkpoints, state_store
-from paceline.storage.urls import below, is_url, shown
+from paceline.storage.state_store import StateStore, state_store
+from paceline.storage.urls import below, below_checkpoints, is_url, shown
 
 _LEFT_SECONDS = 30.0
 _LEFT_POLL_SECONDS = 0.1

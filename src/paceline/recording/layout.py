@@ -21,6 +21,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+STATE_FOLDER = "state"
 SUBMISSION_FILE = "submission.json"
 
 

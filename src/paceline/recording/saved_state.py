@@ -16,9 +16,10 @@ from pathlib import Path
 
 import msgspec
 
+from paceline.recording.layout import STATE_FOLDER
+
 MANIFEST = "manifest.json"
 ENDED = "ended.json"
-STATE_FOLDER = "state"
 PLACE_FILE = "place.json"
 _STEP = re.compile(r"step-([1-9][0-9]{0,18})")
 _SCHEMA = "paceline.saved_state/2"

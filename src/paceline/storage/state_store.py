@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from paceline.errors import UsageError
-from paceline.storage.urls import CHECKPOINTS_FOLDER, below, file_system, is_url, renames
+from paceline.storage.urls import file_system, is_url, renames
 from paceline.user_names import user_name
 
 BLOCK_BYTES = 4 << 20
@@ -219,11 +219,6 @@ class _UrlStore(StateStore):
 
     def _at(self, name: str) -> str:
         return f"{self._path}/{name}".rstrip("/")
-
-
-def below_checkpoints(checkpoint_url: str, *names: str) -> str:
-    """The place of saved states below the URL of a job's checkpoints."""
-    return below(checkpoint_url, CHECKPOINTS_FOLDER, *names)
 
 
 def _parts(name: str) -> tuple[str, str]:

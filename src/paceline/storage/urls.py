@@ -145,3 +145,8 @@ def safe_key(key: str) -> str | None:
     if "\0" in key or any(len(part.encode()) > 255 for part in parts):
         return "no file can have this name"
     return None if posixpath.normpath(key) == key else "it is not written in the plain way"
+
+
+def below_checkpoints(checkpoint_url: str, *names: str) -> str:
+    """The place of saved states below the URL of a job's checkpoints."""
+    return below(checkpoint_url, CHECKPOINTS_FOLDER, *names)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
 from typing import Any
 
+from . import earlier_choice
 from .host_identity import host_key
 from .no_compile import left_alone_by_compile, passed_over_by_warnings
 from .rank_recorder import this_rank
@@ -20,15 +20,6 @@ _AUTO = "auto"
 _TOPIC = "gradients"
 _models = 0
 _has_stepped = False
-
-
-def _nothing() -> dict[str, Any] | None:
-    """What a job chose before that was never killed."""
-    return None
-
-
-# What `auto` had chosen for the model that is being made, before the ranks were killed. A job that resumes has its own function here.
-chosen_before: Callable[[], dict[str, Any] | None] = _nothing
 
 
 def wanted() -> str:
@@ -75,7 +66,9 @@ def _attach(ddp: Any, name: str) -> None:
 
     if name == _AUTO:
         lossy = bool(os.environ.get("PACELINE_ALLOW_LOSSY"))
-        tuner.tune(ddp, host_key=host_key(), allow_lossy=lossy, say=say, renewed=_renewed, kept=chosen_before())
+        tuner.tune(
+            ddp, host_key=host_key(), allow_lossy=lossy, say=say, renewed=_renewed, kept=earlier_choice.of_model()
+        )
         return
     if ddp.process_group.size() == 1:
         return

@@ -60,7 +60,7 @@ from paceline.launch.job.messages import (
 )
 from paceline.launch.job.outcome import MISMATCH_CODE
 from paceline.launch.ports import ReservedPorts
-from paceline.part import Beginning, Host, HostPart, KeptState, parts
+from paceline.part import Beginning, Host, HostPart, KeptState, first_answer, parts
 from paceline.prctl import is_subreaper
 from paceline.probes.cgroup import OomCounters, control_group, oom_counters
 from paceline.probes.nccl_ras import RasPort, configured_in_a_file
@@ -288,13 +288,10 @@ class HostAgent:
                 self.monitor.scratch = found
 
     def _state_of_ranks(self, message: StartAttemptMessage) -> KeptState | None:
-        for part in self._parts:
-            state = part.kept_state(
-                message.placements, message.resume_step, message.hash_seed, keeps_state=message.keeps_state
-            )
-            if state is not None:
-                return state
-        return None
+        return first_answer(
+            part.kept_state(message.placements, message.resume_step, message.hash_seed, keeps_state=message.keeps_state)
+            for part in self._parts
+        )
 
     def stop(self, message: StopMessage) -> None:
         """Signal this host's ranks. If the attempt is still being prepared, abandon it."""

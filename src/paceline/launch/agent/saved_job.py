@@ -6,12 +6,11 @@ import zipfile
 from pathlib import Path
 
 from paceline.facts import Job, ProgramKind
-from paceline.recording.layout import RunDirectory
+from paceline.recording.layout import STATE_FOLDER, RunDirectory
 from paceline.recording.runs import attempt_of
-from paceline.recording.saved_state import PLACE_FILE, STATE_FOLDER, JobFacts
+from paceline.recording.saved_state import PLACE_FILE, JobFacts
 from paceline.recording.writer import write_json
-from paceline.storage.state_store import below_checkpoints
-from paceline.storage.urls import CHECKPOINTS_FOLDER, shown
+from paceline.storage.urls import CHECKPOINTS_FOLDER, below_checkpoints, shown
 
 
 def place_of(job: Job, directory: RunDirectory) -> str:

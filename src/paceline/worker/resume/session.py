@@ -25,7 +25,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from ...recording.state_buffer import DOCUMENT, STEPS_WITHOUT_HEAD, Keeping, StateCell, packed, unpacked
-from .. import gradients
+from .. import earlier_choice
 from ..error_file import users_frame
 from ..no_compile import leave_module_alone, left_alone_by_compile, passed_over_by_warnings
 from ..rank_recorder import this_rank
@@ -213,7 +213,7 @@ class ResumeSession:
         distributed = sys.modules.get("torch.nn.parallel.distributed")
         if distributed is not None:
             self.buckets.patch(distributed)
-            gradients.chosen_before = self.buckets.chosen
+            earlier_choice.of_model = self.buckets.chosen
 
     # ----------------------------------------------------------------------------------------------- head of the loop
 

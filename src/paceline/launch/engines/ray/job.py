@@ -17,8 +17,8 @@ from paceline.launch.engines.ray.follow import JobFollower
 from paceline.launch.engines.ray.options import EMBEDDED, RayOptions
 from paceline.launch.engines.ray.placement import Asked, Cancelled, PlacementRequest, placed
 from paceline.launch.engines.submission import Submission
+from paceline.recording.layout import STATE_FOLDER
 from paceline.recording.runs import make_next_try
-from paceline.recording.saved_state import STATE_FOLDER
 
 RETRY_WAIT_SECONDS = 600.0
 

@@ -13,8 +13,8 @@ from paceline.errors import UsageError
 from paceline.facts import Channel
 from paceline.job_file import JobFile, job_document
 from paceline.launch.engines.submission import Submission, host_file
-from paceline.recording.saved_state import STATE_FOLDER
-from paceline.storage.state_store import below_checkpoints
+from paceline.recording.layout import STATE_FOLDER
+from paceline.storage.urls import below_checkpoints
 
 # What a notebook has for a role where there is no AWS account.
 NO_ROLE = "arn:aws:iam::000000000000:role/no-aws-account-here"
