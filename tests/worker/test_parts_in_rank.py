@@ -86,3 +86,13 @@ def test_a_part_of_another_package_has_its_own_name(workplace, written, tmp_path
     workplace.environment["PACELINE_PARTS"] = "others_part.in_rank"
     (left,) = workplace.run(written(TORCH))
     assert (left.code, left.out, left.err) == (0, "by another\n", "")
+
+
+def test_a_fork_server_of_ranks_that_keep_their_state_has_what_puts_it_back(workplace, written):
+    script = FORK.partition("worker(")[0] + (
+        'worker("bootstrap").before_forks()\nprint(any(name.endswith("worker.resume.session") for name in sys.modules))\n'
+    )
+    for parts, loaded in (("parts.resume.in_rank,parts.comm.in_rank", True), ("parts.comm.in_rank", False)):
+        workplace.environment["PACELINE_PARTS"] = parts
+        (left,) = workplace.run(written(script))
+        assert (left.code, left.out, left.err) == (0, f"{loaded}\n", "")

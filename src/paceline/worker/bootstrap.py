@@ -50,6 +50,13 @@ def prepare(finder: Any) -> None:
     finder.after["torch"] = partial(_run, of_torch)
 
 
+def before_forks() -> None:
+    """In a fork server whose ranks keep their state: the parts load what those need, so that no rank has to."""
+    for part in _parts():
+        if hasattr(part, "before_forks"):
+            part.before_forks()
+
+
 def before_program(argv: list[str]) -> CodeType | None:
     """What the parts do right before the program of a fork: script or "-m", and arguments. Returns the script's code, if a part has it.
 

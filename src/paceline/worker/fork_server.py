@@ -1,9 +1,9 @@
-"""Starts ranks as forks of a process that has imported torch already: `python -u fork_server.py DESCRIPTOR [resume]`.
+"""Starts ranks as forks of a process that has imported torch already: `python -u fork_server.py DESCRIPTOR [keeps-state]`.
 
 The agent starts this program while a job trains, and asks it for ranks when the job starts again: of the time that a rank takes before
 its script runs, most is `import torch`. What a rank finds is what a new process would find: its own session, output, environment,
-directory, `sys.argv`, `sys.path` and `__main__`, with the agent as its parent. Nothing but torch, what torch imports and, for `resume`,
-paceline's own part in it is loaded here, because other packages read at their import which rank they are.
+directory, `sys.argv`, `sys.path` and `__main__`, with the agent as its parent. Nothing is loaded here but torch, what torch imports and,
+for ranks that keep their state, what parts have for it, because other packages read at their import which rank they are.
 
 The descriptor is a socket that keeps the bounds of messages. This program first sends {"ready": true} or {"unusable": reason}. A request
 comes with four descriptors: a file with JSON (argv, environment, directory), the rank's stdout and stderr, and a pipe on which the agent
@@ -21,7 +21,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 # What an ordinary training script has imported before its first step. A torch that lacks one of them does without.
@@ -54,7 +53,7 @@ def main() -> None:
     worker = next(finder.paceline_worker for finder in sys.meta_path if hasattr(finder, "paceline_worker"))
     program = worker("program")
     before = dict(os.environ)
-    also = partial(_load_resume, worker) if sys.argv[2:] == ["resume"] else None
+    also = worker("bootstrap").before_forks if sys.argv[2:] == ["keeps-state"] else None
     reason = preload(also) or several_threads()
     connection.send(json.dumps({"unusable": reason} if reason else {"ready": True}).encode())
     if reason:
@@ -102,12 +101,6 @@ def several_threads() -> str | None:
             return "a package that torch imports has started a thread"
         time.sleep(0.01)
     return None
-
-
-def _load_resume(worker: Callable[[str], Any]) -> None:
-    """Import what puts a state back, and look through all modules for the user's. Both took each rank 0.1 s."""
-    worker("resume.session")
-    worker("resume.frames").UsersModules().items()
 
 
 def serve(connection: socket.socket, program: Any) -> Order | None:

@@ -184,14 +184,14 @@ def memory_left_bytes() -> int:
 def start_fork_server(
     python: str, environment: Mapping[str, str], directory: str | None, *, keeps_state: bool = False
 ) -> ForkServer:
-    """Start a fork server, which then imports torch. `environment`: that of one of the ranks. `keeps_state`: the ranks resume.
+    """Start a fork server, which then imports torch. `environment`: that of one of the ranks. `keeps_state`: the ranks keep their state.
 
     Raises:  OSError: the interpreter cannot be executed
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         process = subprocess.Popen(
-            [python, "-u", str(PROGRAM), str(theirs.fileno()), *(["resume"] if keeps_state else [])],
+            [python, "-u", str(PROGRAM), str(theirs.fileno()), *(["keeps-state"] if keeps_state else [])],
             env={name: value for name, value in environment.items() if name not in OF_A_RANK},
             cwd=directory,
             stdout=subprocess.DEVNULL,
