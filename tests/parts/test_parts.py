@@ -6,10 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from kernel_and_parts import KERNEL, part_of
+from kernel_and_parts import KERNEL, PARTS, part_of
 
 import paceline
 from paceline.cli import VERBS, verb_module
@@ -148,13 +150,13 @@ def test_a_part_is_loaded_without_the_command_line(user_environment):
 
 
 @pytest.fixture
-def paceline_with(tmp_path, user_environment):
-    """Runs the kernel with the given parts and no others: folder -> the text of its part.py."""
+def installed(tmp_path, user_environment):
+    """Runs a copy of paceline with the files of which `has(part)` is true, and the given parts: folder -> the text of its part.py."""
 
-    def run(parts: dict[str, str], *argv: str) -> subprocess.CompletedProcess[str]:
+    def run(has: Callable[[str], bool], parts: dict[str, str], *argv: str) -> subprocess.CompletedProcess[str]:
         copy = tmp_path / "src" / "paceline"
         if not copy.exists():
-            shutil.copytree(PACKAGE, copy, ignore=_of_parts)
+            shutil.copytree(PACKAGE, copy, ignore=lambda folder, names: [n for n in names if _left_out(folder, n, has)])
             for name, text in parts.items():
                 (copy / "parts" / name).mkdir(parents=True)
                 (copy / "parts" / name / "__init__.py").touch()
@@ -172,6 +174,12 @@ def paceline_with(tmp_path, user_environment):
     return run
 
 
+@pytest.fixture
+def paceline_with(installed):
+    """Runs the kernel with the given parts and no others."""
+    return partial(installed, KERNEL.__eq__)
+
+
 @pytest.mark.process
 def test_without_any_part_a_job_is_run_watched_and_explained(paceline_with, examples):
     digits = str(examples / "digits_ddp.py")
@@ -181,6 +189,22 @@ def test_without_any_part_a_job_is_run_watched_and_explained(paceline_with, exam
         options = {"top": ["--once"], "report": ["-o", "page.html"]}.get(verb, [])
         shown = paceline_with({}, verb, *options)
         assert "Traceback" not in shown.stderr and (shown.returncode == 0 or "error[U20]" in shown.stderr), shown
+
+
+@pytest.mark.process
+@pytest.mark.slow_but_first
+@pytest.mark.parametrize("part", PARTS)
+def test_without_one_part_the_kernel_works_and_what_another_part_lacks_is_said(installed, examples, part):
+    run = partial(installed, part.__ne__, {})
+    assert run("run", "--nproc-per-node", "2", str(examples / "digits_ddp.py")).returncode == 0
+    assert run("check", str(examples / "digits_ddp.py")).returncode == 0
+    lacking = set()
+    for verb in re.findall(r"^  ([a-z-]+)  +\w", run("--help").stdout, re.M):
+        helped = run(verb, "--help")
+        if helped.returncode:
+            assert "error[E01]: this needs a part of paceline that is not here" in helped.stderr, helped
+            lacking.add(verb)
+    assert lacking == ({"rehearse"} if part == "plan" else set())
 
 
 @pytest.mark.process
@@ -340,14 +364,14 @@ def test_a_check_of_a_part_is_asked_explained_and_may_be_named(paceline_with, tm
     assert re.search("^K98 +It is not liked", paceline_with(parts, "explain").stdout, re.M)
 
 
-def _of_parts(folder: str, names: list[str]) -> list[str]:
-    """What `copytree` leaves out, so that only the kernel is there: the files of every part, wherever they are still."""
-    below = Path(folder).relative_to(PACKAGE)
-    return [
-        name
-        for name in names
-        if name in ("parts", "__pycache__") or (name.endswith(".py") and part_of((below / name).as_posix()) != KERNEL)
-    ]
+def _left_out(folder: str, name: str, has: Callable[[str], bool]) -> bool:
+    """Whether a file is of a part that the copy does not have, wherever it still is; a folder of `parts` is known by its `part.py`."""
+    path = Path(folder, name).relative_to(PACKAGE)
+    if path.parent == Path("parts") and name != "__init__.py":
+        return not has(part_of(f"parts/{name}/part.py"))
+    return name == "__pycache__" or (
+        name.endswith(".py") and path.parts[0] != "parts" and not has(part_of(path.as_posix()))
+    )
 
 
 def _left(place: str) -> list[str]:

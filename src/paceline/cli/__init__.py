@@ -112,6 +112,10 @@ def guarded(action: Callable[[], int], argv: list[str]) -> int:
         # The reader closed the pipe (`paceline logs | head`): print nothing, and keep the interpreter from flushing into the pipe at exit.
         _discard_output()
         return BROKEN_PIPE
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("paceline."):
+            raise
+        return _refuse(_no_part(error), argv)
     except OSError as error:
         if isinstance(error, FileNotFoundError) and _directory_is_gone():
             return _refuse(_no_directory(), argv)
@@ -120,6 +124,15 @@ def guarded(action: Callable[[], int], argv: list[str]) -> int:
         _discard_output()
         full = UsageError("U22", "the output does not fit on its disk", saw=os.strerror(error.errno), next="df -h")
         return _refuse(full, argv)
+
+
+def _no_part(error: ModuleNotFoundError) -> UsageError:
+    return UsageError(
+        "E01",
+        "this needs a part of paceline that is not here",
+        saw=str(error),
+        next="install all of paceline; `paceline --help` lists the verbs that are here",
+    )
 
 
 def _directory_is_gone() -> bool:

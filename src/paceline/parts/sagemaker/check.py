@@ -1,5 +1,6 @@
 """A script or a notebook that builds an estimator is a job of SageMaker: it is checked as `fit()` would check it."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -7,9 +8,10 @@ from pathlib import Path
 from paceline.errors import UsageError
 from paceline.findings import Judgement, Verdict
 from paceline.part import BuiltJobs, CheckPart
+from paceline.rules.sources import read_source
 
-# A script without one of these words builds no estimator.
-_BUILDS = ("sagemaker", "paceline")
+# A script that imports neither builds no estimator.
+_IMPORTS = re.compile(r"\b(?:from|import)\b[^\n]{0,200}?\b(?:sagemaker|paceline)\b")
 
 
 class EstimatorsOnCheck(CheckPart):
@@ -19,12 +21,12 @@ class EstimatorsOnCheck(CheckPart):
         Raises:  UsageError U02: a notebook that builds none, or cannot be read
         """
         is_notebook = path.suffix == ".ipynb"
-        if not is_notebook and path.suffix != ".py":
+        if not is_notebook and not (path.suffix == ".py" and _IMPORTS.search(read_source(path) or "")):
             return None
         from paceline.estimator.in_source import cells_of, estimators_in, verdicts_of_estimator
 
         cells = cells_of(path, name)
-        found = estimators_in(cells) if any(word in cell.text for cell in cells for word in _BUILDS) else []
+        found = estimators_in(cells) if any(_IMPORTS.search(cell.text) for cell in cells) else []
         if is_notebook and not found:
             raise UsageError(
                 "U02",
