@@ -3,6 +3,7 @@
 import pytest
 
 from paceline.facts import Channel, Contract, Job, Program, ProgramKind, SecondaryStatus
+from paceline.launch.job.messages import StartWorkersMessage, StopMessage
 from paceline.launch.job.outcome import Stop, StopKind
 from paceline.launch.job.state import (
     Finish,
@@ -14,8 +15,6 @@ from paceline.launch.job.state import (
     Member,
     ReportRestart,
     StartAttempt,
-    StartWorkers,
-    StopRanks,
     StopRequested,
     Tick,
     begin,
@@ -65,7 +64,7 @@ def test_ranks_start_when_the_last_host_is_ready():
     state, actions = step(fetching(), HostReady(5.0, "h1", 0))
     assert actions == () and state.phase is JobPhase.FETCHING
     state, actions = step(state, HostReady(6.0, "h0", 0))
-    assert actions == (StartWorkers(0),) and state.phase is JobPhase.RUNNING
+    assert actions == (StartWorkersMessage(attempt=0),) and state.phase is JobPhase.RUNNING
 
 
 def test_the_time_limit_counts_from_the_start_of_the_ranks():
@@ -74,7 +73,7 @@ def test_the_time_limit_counts_from_the_start_of_the_ranks():
     assert actions == () and state.phase is JobPhase.FETCHING
     state, _ = play(state, HostReady(1000.0, "h0", 0), HostReady(1000.0, "h1", 0))
     assert step(state, Tick(1009.0))[1] == ()
-    assert isinstance(step(state, Tick(1010.0))[1][0], StopRanks)
+    assert isinstance(step(state, Tick(1010.0))[1][0], StopMessage)
 
 
 def test_a_word_of_another_attempt_counts_for_nothing():
@@ -84,7 +83,7 @@ def test_a_word_of_another_attempt_counts_for_nothing():
 
 def test_a_stop_ends_what_is_fetched_and_then_the_job():
     state, (stop,) = step(fetching(), StopRequested(1.0, CTRL_C))
-    assert isinstance(stop, StopRanks) and state.phase is JobPhase.STOPPING
+    assert isinstance(stop, StopMessage) and state.phase is JobPhase.STOPPING
     state, actions = play(state, HostReady(1.5, "h0", 0), HostFinished(2.0, "h0", 0), HostFinished(2.0, "h1", 0))
     assert isinstance(actions[0], Finish) and actions[0].outcome.secondary_status is SecondaryStatus.STOPPED
     assert state.started_at is None
@@ -92,7 +91,7 @@ def test_a_stop_ends_what_is_fetched_and_then_the_job():
 
 def test_a_host_that_is_lost_while_it_fetches_ends_the_attempt():
     state, (stop,) = step(fetching(max_restarts=1), HostLeft(1.0, "h1", "silent"))
-    assert isinstance(stop, StopRanks)
+    assert isinstance(stop, StopMessage)
     state, actions = step(state, HostFinished(2.0, "h0", 0))
     assert isinstance(actions[0], ReportRestart) and state.phase is JobPhase.WAITING
     state, (form,) = step(state, HostJoined(3.0, Member(host="h1", address="a", ranks=1, node_rank=1)))

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from paceline.facts import Job, Program, ProgramKind, RankError, RankExit
+from paceline.launch.job.messages import KillMessage, StopMessage
 from paceline.launch.job.outcome import Stop, StopKind
 from paceline.launch.job.state import (
     Finish,
@@ -13,12 +14,10 @@ from paceline.launch.job.state import (
     HostLeft,
     Hung,
     JobPhase,
-    KillRanks,
     Member,
     RankExited,
     ReportRestart,
     StartAttempt,
-    StopRanks,
     StopRequested,
     begin,
     step,
@@ -82,7 +81,10 @@ class Play:
 
 def test_a_killed_rank_makes_all_ranks_end_at_once_and_go_on_at_the_newest_common_step():
     play = Play().exits(2)
-    assert play.actions == (KillRanks("rank 2 was killed", at_once=True),) and play.state.phase is JobPhase.STOPPING
+    assert (
+        play.actions == (KillMessage(reason="rank 2 was killed", at_once=True),)
+        and play.state.phase is JobPhase.STOPPING
+    )
     # The ranks that we killed are no second failure.
     assert play.exits(0, signalled_by_us=True, resumable=False).actions == ()
     play.all_idle((7, 6), (6, 5), (7, 6), step_count=8)
@@ -104,7 +106,7 @@ def test_a_job_that_is_given_a_saved_step_begins_there_and_again_there_after_a_k
 
 def test_a_saved_state_that_cannot_be_put_back_ends_the_job_before_it_trains_from_the_start():
     play = Play(saved_step=40, max_restarts=3).exits(1, 205, not_put_back=True, resumable=False)
-    assert play.kinds == [KillRanks]
+    assert play.kinds == [KillMessage]
     play.all_idle((40,), (40,), (40,))
     assert (play.outcome.exit_code, play.outcome.finding.code) == (205, "F05")
     assert "step 40" in play.outcome.reason
@@ -132,14 +134,14 @@ def test_every_signal_that_we_did_not_send_is_a_reason_to_resume(signal):
 
 def test_without_the_option_a_killed_rank_is_a_failure_like_any_other():
     play = Play(resume=False, max_restarts=1).exits(2)
-    assert play.kinds == [StopRanks]
+    assert play.kinds == [StopMessage]
     play.all_idle((7,), (7,), (7,))
     assert play.actions[-1].resume_step is None and play.state.restarts_left == 0
 
 
 def test_an_exception_of_the_script_is_no_reason_to_resume():
     play = Play(max_restarts=1).exits(1, 1)
-    assert play.kinds == [StopRanks]
+    assert play.kinds == [StopMessage]
     play.exits(0, -15, resumable=False, signalled_by_us=True).all_idle((7,), (7,), (7,))
     said, form = play.actions
     assert form.resume_step is None and said.resume is None and play.state.restarts_left == 0
@@ -150,9 +152,9 @@ def test_a_killed_loader_worker_is_a_killed_rank():
     lost = RankError(type="RuntimeError", message="Connection reset by peer", time_ns=int(9.1e9))
     # The rank that lost its peer is judged first.
     play = Play(max_restarts=1).exits(0, 1, at=10.0, error=lost)
-    assert play.kinds == [StopRanks]
+    assert play.kinds == [StopMessage]
     play.exits(1, 1, at=9.5, error=error, resumable=True)
-    assert play.actions == (KillRanks("rank 1 lost a loader worker", at_once=True),)
+    assert play.actions == (KillMessage(reason="rank 1 lost a loader worker", at_once=True),)
     play.exits(2, -9, resumable=False, signalled_by_us=True).all_idle((7,), (7,), (7,), step_count=7)
     said, form = play.actions
     assert (form.resume_step, said.resume.cause.rank, play.state.restarts_left) == (7, 1, 1)
@@ -182,9 +184,9 @@ def test_an_exception_without_a_restart_left_ends_the_job_with_its_code():
 def test_of_two_exits_that_come_together_the_first_one_by_time_counts(killed_at, killed_first):
     # The exit of the rank that lost its peer arrives first: it is on the coordinator's own host.
     play = Play(max_restarts=1).exits(0, 1, at=10.0)
-    assert play.kinds == [StopRanks]
+    assert play.kinds == [StopMessage]
     play.exits(2, -9, at=killed_at)
-    assert play.kinds == ([KillRanks] if killed_first else [])
+    assert play.kinds == ([KillMessage] if killed_first else [])
     play.all_idle((7,), (7,), (7,))
     assert play.actions[-1].resume_step == (7 if killed_first else None)
 
@@ -287,7 +289,7 @@ def killed_by_us(play, *steps, step_count=0):
 
 def test_a_hang_is_a_kill_where_that_was_asked_for():
     play = hangs(Play(max_restarts=1), 2)
-    assert play.actions == (KillRanks("it hangs", at_once=True),)
+    assert play.actions == (KillMessage(reason="it hangs", at_once=True),)
     killed_by_us(play, (7, 6), (6, 5), (7, 6), step_count=8)
     said, form = play.actions
     assert (form.attempt, form.resume_step, said.restarts_left, said.reason) == (1, 6, 1, "it hangs")
@@ -321,7 +323,7 @@ def test_a_hang_before_a_step_was_kept_costs_a_restart_and_without_one_ends_the_
 
 def test_a_hang_of_a_job_that_keeps_no_more_state_is_a_restart():
     play = Play(max_restarts=1).dies((7,), (7,), (7,)).exits(0, 205, not_put_back=True).all_idle((7,), (7,), (7,))
-    assert not play.actions[-1].keeps_state and hangs(play, 1).kinds == [StopRanks]
+    assert not play.actions[-1].keeps_state and hangs(play, 1).kinds == [StopMessage]
 
 
 def test_a_stop_and_a_lost_host_go_before_a_hang():
@@ -333,7 +335,7 @@ def test_a_stop_and_a_lost_host_go_before_a_hang():
 
 def test_a_lost_host_is_a_lost_host():
     play = Play().feed(HostLeft(1.0, "h1", "gone"))
-    assert play.kinds == [StopRanks]
+    assert play.kinds == [StopMessage]
     assert play.exits(1, -9).idle("h0", {0: (7,), 1: (7,)}).outcome.exit_code == 200
 
 
@@ -356,14 +358,14 @@ def test_other_hosts_than_those_that_keep_the_state_begin_at_the_start():
 
 def test_a_state_that_is_not_the_kept_one_ends_the_job_with_205_also_with_restarts_left():
     play = Play(max_restarts=3).dies((7,), (7,), (7,)).exits(0, 205, state_mismatch=True)
-    assert play.kinds == [StopRanks]
+    assert play.kinds == [StopMessage]
     outcome = play.exits(1, 1).all_idle((7,), (7,), (7,)).outcome
     assert outcome.exit_code == 205 and "F03" in outcome.reason and outcome.exits[0].rank == 0
 
 
 def test_a_state_that_cannot_be_put_back_makes_the_job_begin_again_and_keep_no_more():
     play = Play(max_restarts=1).dies((7,), (7,), (7,)).exits(0, 205, not_put_back=True)
-    assert play.actions == (KillRanks("the state of rank 0 could not be put back", at_once=True),)
+    assert play.actions == (KillMessage(reason="the state of rank 0 could not be put back", at_once=True),)
     assert play.exits(1, 205, not_put_back=True).actions == ()
     play.exits(2, -9, resumable=False, signalled_by_us=True).all_idle((7,), (7,), (7,))
     said, form = play.actions
@@ -373,7 +375,7 @@ def test_a_state_that_cannot_be_put_back_makes_the_job_begin_again_and_keep_no_m
     assert (form.attempt, form.resume_step, form.keeps_state) == (2, None, False)
     assert said.resume is None and play.state.restarts_left == said.restarts_left == 1
     # From here on it is a job without resuming: a killed rank costs a restart, and without one left the job ends.
-    assert play.exits(1).kinds == [StopRanks]
+    assert play.exits(1).kinds == [StopMessage]
     play.idle("h0", None).idle("h1", None)
     assert not play.actions[-1].keeps_state and play.state.restarts_left == 0
     assert play.exits(1).idle("h0", None).idle("h1", None).outcome.exit_code == 137
@@ -382,14 +384,14 @@ def test_a_state_that_cannot_be_put_back_makes_the_job_begin_again_and_keep_no_m
 def test_a_rank_that_is_killed_before_the_state_is_put_back_makes_the_others_no_ranks_that_cannot():
     lost = RankError(type="RuntimeError", message="Connection reset by peer", time_ns=int(9.8e9))
     play = Play().dies((7,), (7,), (7,)).exits(0, 205, at=10.0, error=lost, not_put_back=True)
-    assert play.kinds == [KillRanks]
+    assert play.kinds == [KillMessage]
     play.exits(2, -9, at=9.9).all_idle((7,), (7,), (7,))
     assert play.actions[-1].resume_step == 7 and play.actions[-1].keeps_state
 
 
 def test_nothing_is_put_back_in_a_job_that_has_not_resumed():
     play = Play().exits(0, 205, not_put_back=True)
-    assert play.kinds == [StopRanks]
+    assert play.kinds == [StopMessage]
     assert play.all_idle((7,), (7,), (7,)).outcome.exit_code == 1
 
 

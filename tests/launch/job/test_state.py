@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.facts import Job, Program, ProgramKind, RankExit, SecondaryStatus, Status
+from paceline.launch.job.messages import KillMessage, StopMessage
 from paceline.launch.job.outcome import Stop, StopKind
 from paceline.launch.job.state import (
     Dismiss,
@@ -17,13 +18,11 @@ from paceline.launch.job.state import (
     Hung,
     JobPhase,
     JobState,
-    KillRanks,
     Member,
     RankExited,
     ReportRestart,
     ReportWaiting,
     StartAttempt,
-    StopRanks,
     StopRequested,
     Tick,
     begin,
@@ -110,7 +109,10 @@ def test_an_elastic_job_forms_with_the_least_number_after_the_last_call():
 
 def test_one_failure_stops_the_whole_group():
     state, (stop,) = step(running(), exited("h1", 2, 1))
-    assert stop == StopRanks("SIGTERM", 30.0, "rank 2 failed", after_failure=True) and state.phase is JobPhase.STOPPING
+    assert (
+        stop == StopMessage(signal="SIGTERM", grace_seconds=30.0, reason="rank 2 failed", after_failure=True)
+        and state.phase is JobPhase.STOPPING
+    )
 
 
 def test_the_run_ends_with_the_failing_ranks_own_code_once_every_host_is_idle():
@@ -133,7 +135,9 @@ def stopped_by_us(host: str, rank: int) -> RankExited:
 
 def test_a_job_of_parameter_servers_is_done_with_rank_0():
     state, (stop,) = step(running(tf_config="parameter_server"), exited("h0", 0, 0))
-    assert stop == StopRanks("SIGTERM", 30.0, "rank 0, the chief, has ended", after_failure=True)
+    assert stop == StopMessage(
+        signal="SIGTERM", grace_seconds=30.0, reason="rank 0, the chief, has ended", after_failure=True
+    )
     others = (stopped_by_us("h0", 1), stopped_by_us("h1", 2), stopped_by_us("h1", 3))
     _, (finish,) = play(state, *others, HostFinished(11.0, "h0", 0), HostFinished(11.0, "h1", 0))
     assert finish.outcome.exit_code == 0 and finish.outcome.secondary_status is SecondaryStatus.COMPLETED
@@ -176,7 +180,7 @@ def test_what_comes_late_from_an_earlier_attempt_is_ignored():
 
 def test_a_lost_host_ends_a_fixed_job_with_200():
     state, (stop,) = step(running(), HostLeft(5.0, "h1", "its agent is gone"))
-    assert isinstance(stop, StopRanks)
+    assert isinstance(stop, StopMessage)
     _, (finish,) = step(state, HostFinished(6.0, "h0", 0))
     assert finish.outcome.exit_code == 200 and "h1" in finish.outcome.reason
 
@@ -205,9 +209,9 @@ def test_a_host_that_leaves_after_all_its_ranks_ended_well_is_no_loss():
 
 def test_ctrl_c_is_graceful_once_and_now_the_second_time():
     state, (stop,) = step(running(), StopRequested(5.0, CTRL_C))
-    assert stop == StopRanks("SIGINT", 120.0, CTRL_C.reason)
+    assert stop == StopMessage(signal="SIGINT", grace_seconds=120.0, reason=CTRL_C.reason)
     state, (kill,) = step(state, StopRequested(6.0, CTRL_C, now=True))
-    assert isinstance(kill, KillRanks)
+    assert isinstance(kill, KillMessage)
     _, (finish,) = play(state, HostFinished(7, "h0", 0), HostFinished(7, "h1", 0))
     assert finish.outcome.exit_code == 130 and finish.outcome.status is Status.STOPPED
 
@@ -232,13 +236,15 @@ def test_the_limit_counts_over_restarts():
     state = running(max_restarts=3, max_run_seconds=100.0)
     state, _ = play(state, exited("h1", 2, 1, at=90), HostFinished(91, "h0", 0), HostFinished(91, "h1", 0))
     _, (stop,) = step(state, Tick(100.0))
-    assert isinstance(stop, StopRanks)
+    assert isinstance(stop, StopMessage)
 
 
 def test_a_confirmed_hang_ends_the_job_with_202():
     state = running(hosts=1)
     state, actions = step(state, Hung(20.0, "rank 1 has stood still", restart=False))
-    assert actions == (StopRanks("SIGTERM", 10.0, "rank 1 has stood still", after_failure=True),)
+    assert actions == (
+        StopMessage(signal="SIGTERM", grace_seconds=10.0, reason="rank 1 has stood still", after_failure=True),
+    )
     state, actions = play(state, exited("h0", 0, -15), exited("h0", 1, -9), HostFinished(31.0, "h0", 0))
     assert actions[-1].outcome.exit_code == 202
     assert actions[-1].outcome.reason == "rank 1 has stood still"
@@ -295,7 +301,7 @@ ELASTIC = {"min_hosts": 1, "max_hosts": 2, "max_restarts": 0}
 def test_a_host_that_leaves_an_elastic_job_costs_the_others_no_restart():
     state, actions = play(running(2, **ELASTIC), HostLeaves(5.0, "h1", CTRL_C))
     assert state.phase is JobPhase.STOPPING
-    assert actions == (StopRanks("SIGINT", state.job.stop_grace_seconds, CTRL_C.reason),)
+    assert actions == (StopMessage(signal="SIGINT", grace_seconds=state.job.stop_grace_seconds, reason=CTRL_C.reason),)
     state, actions = play(state, exited("h0", 0, -2), exited("h1", 2, -2), HostFinished(8.0, "h0", 0))
     assert not actions
     state, (said, dismissed, form) = play(state, HostFinished(9.0, "h1", 0))
@@ -325,12 +331,12 @@ def test_where_too_few_hosts_are_left_the_job_waits_for_one_to_come_back():
 
 def test_a_second_signal_at_a_host_that_leaves_kills_its_attempt_and_not_the_job():
     state, actions = play(running(2, **ELASTIC), HostLeaves(5.0, "h1", CTRL_C), HostLeaves(6.0, "h1", CTRL_C, now=True))
-    assert actions == (KillRanks(CTRL_C.reason),) and state.stop is None
+    assert actions == (KillMessage(reason=CTRL_C.reason),) and state.stop is None
 
 
 def test_a_job_of_fixed_size_ends_with_a_signal_at_any_of_its_hosts():
     state, actions = play(running(2), HostLeaves(5.0, "h1", CTRL_C))
-    assert state.stop == CTRL_C and isinstance(actions[0], StopRanks)
+    assert state.stop == CTRL_C and isinstance(actions[0], StopMessage)
 
 
 def test_a_stop_of_the_job_wins_over_a_host_that_leaves():

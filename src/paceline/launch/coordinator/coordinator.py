@@ -357,24 +357,18 @@ class Coordinator:
         match action:
             case job_state.StartAttempt():
                 self._form(action)
-            case job_state.StartWorkers():
-                self._go(action.attempt)
-            case job_state.StopRanks():
+            case StartWorkersMessage():
+                self._go(action)
+            case StopMessage():
                 self.detective.ending = True
                 self.record("stopping", signal=action.signal, grace_seconds=action.grace_seconds, reason=action.reason)
-                message = StopMessage(
-                    signal=action.signal,
-                    grace_seconds=action.grace_seconds,
-                    reason=action.reason,
-                    after_failure=action.after_failure,
-                )
-                self._broadcast(message)
-                self.local.stop(message)
-            case job_state.KillRanks():
+                self._broadcast(action)
+                self.local.stop(action)
+            case KillMessage():
                 self.detective.ending = True
                 if action.at_once:
                     self.record("stopping", signal="SIGKILL", grace_seconds=0.0, reason=action.reason)
-                self._broadcast(KillMessage(reason=action.reason, at_once=action.at_once))
+                self._broadcast(action)
                 self.local.kill(at_once=action.at_once)
             case job_state.ReportWaiting():
                 missing = missing_hosts(self.job, self.state.seats, self.address)
@@ -432,11 +426,11 @@ class Coordinator:
             self._watch_ranks()
         self.local.form(message)
 
-    def _go(self, attempt: int) -> None:
+    def _go(self, message: StartWorkersMessage) -> None:
         self._status(Status.IN_PROGRESS, SecondaryStatus.TRAINING)
-        self._broadcast(StartWorkersMessage(attempt=attempt))
+        self._broadcast(message)
         self._watch_ranks()
-        self.local.go(attempt)
+        self.local.go(message.attempt)
 
     def _watch_ranks(self) -> None:
         assert self._formed is not None

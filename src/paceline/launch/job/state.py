@@ -11,6 +11,7 @@ from typing import Any
 
 from paceline.diagnosis.crash.root_cause import by_blame
 from paceline.facts import Job, Placement, RankExit
+from paceline.launch.job.messages import KillMessage, StartWorkersMessage, StopMessage
 from paceline.launch.job.outcome import (
     Outcome,
     Stop,
@@ -214,38 +215,6 @@ class StartAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class StartWorkers:
-    """Every host has its data: start the ranks of `attempt`."""
-
-    attempt: int
-    """Number of the attempt."""
-
-
-@dataclass(frozen=True, slots=True)
-class StopRanks:
-    """Send a signal to every rank, and kill the ranks that are left after a grace."""
-
-    signal: str
-    """Name of the signal, such as SIGTERM."""
-    grace_seconds: float
-    """Time between the signal and SIGKILL."""
-    reason: str
-    """Why, for people."""
-    after_failure: bool = False
-    """A rank or a host has failed, or hangs: the other ranks cannot save what they have made together."""
-
-
-@dataclass(frozen=True, slots=True)
-class KillRanks:
-    """Send SIGKILL to every rank."""
-
-    reason: str
-    """Why, for people."""
-    at_once: bool = False
-    """The state of the ranks is kept: hosts report that their ranks are gone before they judge why."""
-
-
-@dataclass(frozen=True, slots=True)
 class Resume:
     """What the job goes on from after a rank was killed or hung."""
 
@@ -301,7 +270,10 @@ class Finish:
     """How the job ended."""
 
 
-Action = StartAttempt | StartWorkers | StopRanks | KillRanks | ReportWaiting | ReportRestart | Dismiss | Finish
+Action = (
+    StartAttempt | StartWorkersMessage | StopMessage | KillMessage | ReportWaiting | ReportRestart | Dismiss | Finish
+)
+"""What every host is sent as it is, is a message already."""
 
 # ----------------------------------------------------------------------------------------------------------------- state
 
@@ -483,7 +455,9 @@ def _left(state: JobState, event: HostLeft) -> tuple[JobState, tuple[Action, ...
     if state.phase in (JobPhase.FETCHING, JobPhase.RUNNING) and not finished_well:
         state = replace(state, phase=JobPhase.STOPPING, lost=(event.host, event.reason))
         grace_seconds = state.job.shutdown_timeout_seconds
-        stop = StopRanks("SIGTERM", grace_seconds, f"host {event.host} is lost", after_failure=True)
+        stop = StopMessage(
+            signal="SIGTERM", grace_seconds=grace_seconds, reason=f"host {event.host} is lost", after_failure=True
+        )
         after, actions = _when_all_idle(state, event.at)
         return after, actions if after.phase is not JobPhase.STOPPING else (stop,)
     return _when_all_idle(state, event.at)
@@ -497,22 +471,26 @@ def _rank_exited(state: JobState, event: RankExited) -> tuple[JobState, tuple[Ac
     state = _with_killed(replace(state, exits=others + (event.exit,)), event)
     if state.phase is JobPhase.RUNNING and _is_done(state):
         grace_seconds = state.job.shutdown_timeout_seconds
-        stop = StopRanks("SIGTERM", grace_seconds, "rank 0, the chief, has ended", after_failure=True)
+        stop = StopMessage(
+            signal="SIGTERM", grace_seconds=grace_seconds, reason="rank 0, the chief, has ended", after_failure=True
+        )
         return replace(state, phase=JobPhase.STOPPING), (stop,)
     if event.exit.code == 0 or state.phase not in (JobPhase.RUNNING, JobPhase.STOPPING):
         return state, ()
     if _first_was_killed(state) and not _ends_for_another_reason(state):
         first = by_blame(state.exits)[0]
-        kill = KillRanks(
-            f"rank {first.rank} {'was killed' if first.code < 0 else 'lost a loader worker'}", at_once=True
+        kill = KillMessage(
+            reason=f"rank {first.rank} {'was killed' if first.code < 0 else 'lost a loader worker'}", at_once=True
         )
         return replace(state, phase=JobPhase.STOPPING, killing=True), (kill,)
     if event.exit.not_put_back and _first_was_not_put_back(state) and not _ends_for_another_reason(state):
-        kill = KillRanks(f"the state of rank {event.exit.rank} could not be put back", at_once=True)
+        kill = KillMessage(reason=f"the state of rank {event.exit.rank} could not be put back", at_once=True)
         return replace(state, phase=JobPhase.STOPPING, killing=True), (kill,)
     if state.phase is JobPhase.RUNNING:
         grace_seconds = state.job.shutdown_timeout_seconds
-        stop = StopRanks("SIGTERM", grace_seconds, f"rank {event.exit.rank} failed", after_failure=True)
+        stop = StopMessage(
+            signal="SIGTERM", grace_seconds=grace_seconds, reason=f"rank {event.exit.rank} failed", after_failure=True
+        )
         return replace(state, phase=JobPhase.STOPPING), (stop,)
     return state, ()
 
@@ -576,7 +554,7 @@ def _host_ready(state: JobState, event: HostReady) -> tuple[JobState, tuple[Acti
         return state, ()
     state = replace(state, ready=state.ready | {event.host})
     missing = {placement.host for placement in state.placements} - state.ready
-    return (state, ()) if missing else (_running(state, event.at), (StartWorkers(state.attempt),))
+    return (state, ()) if missing else (_running(state, event.at), (StartWorkersMessage(attempt=state.attempt),))
 
 
 def _when_all_idle(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
@@ -730,10 +708,12 @@ def _leaves(state: JobState, event: HostLeaves) -> tuple[JobState, tuple[Action,
     was_asked, was_stopping = event.host in state.leaving, state.phase is JobPhase.STOPPING
     state = replace(state, phase=JobPhase.STOPPING, leaving={**state.leaving, event.host: event.stop})
     if event.now:
-        return state, (KillRanks(event.stop.reason),)
+        return state, (KillMessage(reason=event.stop.reason),)
     if was_asked or was_stopping:
         return state, ()
-    return state, (StopRanks(event.stop.signal, state.job.stop_grace_seconds, event.stop.reason),)
+    return state, (
+        StopMessage(signal=event.stop.signal, grace_seconds=state.job.stop_grace_seconds, reason=event.stop.reason),
+    )
 
 
 def _stop_asked(state: JobState, event: StopRequested) -> tuple[JobState, tuple[Action, ...]]:
@@ -744,10 +724,10 @@ def _stop_asked(state: JobState, event: StopRequested) -> tuple[JobState, tuple[
     already_stopping = state.phase is JobPhase.STOPPING
     state = replace(state, phase=JobPhase.STOPPING)
     if event.now:
-        return state, (KillRanks(stop.reason),)
+        return state, (KillMessage(reason=stop.reason),)
     if not first or (already_stopping and stop.kind is StopKind.LIMIT):
         return state, ()
-    return state, (StopRanks(stop.signal, state.job.stop_grace_seconds, stop.reason),)
+    return state, (StopMessage(signal=stop.signal, grace_seconds=state.job.stop_grace_seconds, reason=stop.reason),)
 
 
 def _hung(state: JobState, event: Hung) -> tuple[JobState, tuple[Action, ...]]:
@@ -756,14 +736,14 @@ def _hung(state: JobState, event: Hung) -> tuple[JobState, tuple[Action, ...]]:
     if event.resume and state.job.resume and state.keeps_state:
         # The state is outside of the ranks, so there is nothing for which a grace would be given.
         state = replace(state, hung=event.reason, hung_ranks=event.ranks, phase=JobPhase.STOPPING, killing=True)
-        return state, (KillRanks(event.reason, at_once=True),)
+        return state, (KillMessage(reason=event.reason, at_once=True),)
     if event.restart and state.restarts_left > 0:
         state = replace(state, hung=event.reason)
     else:
         state = replace(state, stop=Stop(StopKind.HANG, "SIGTERM", event.reason))
     grace_seconds = min(HUNG_GRACE_SECONDS, state.job.shutdown_timeout_seconds)
     return replace(state, phase=JobPhase.STOPPING), (
-        StopRanks("SIGTERM", grace_seconds, event.reason, after_failure=True),
+        StopMessage(signal="SIGTERM", grace_seconds=grace_seconds, reason=event.reason, after_failure=True),
     )
 
 
