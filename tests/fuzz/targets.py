@@ -20,18 +20,17 @@ from web_target import WEB_REQUESTS, check_web_request
 
 from paceline.launch.job import messages
 from paceline.launch.job.connection import Connection, WireError, greet
+from paceline.launch.job.messages import ExitedMessage, IdleMessage, ReadyMessage
 from paceline.launch.job.protocol import SendingHost, objection, objection_to_first
 from paceline.launch.job.state import (
     Event,
-    HostFinished,
     HostJoined,
     HostLeft,
-    HostReady,
+    HostSaid,
     Hung,
     JobPhase,
     Member,
     Placement,
-    RankExited,
     StopRequested,
     Tick,
     begin,
@@ -160,9 +159,9 @@ def check_job(data: bytes) -> None:
         event: Event = (
             HostJoined(at, Member(host=name, address=name, ranks=1 + number % 3)),
             HostLeft(at, name, "gone"),
-            RankExited(at, exit),
-            HostFinished(at, name, flag % 4, {0: (number,)} if flag & 4 else None),
-            HostReady(at, name, flag % 4),
+            HostSaid(at, exit.host, ExitedMessage(exit=exit)),
+            HostSaid(at, name, IdleMessage(attempt=flag % 4, kept={0: (number,)} if flag & 4 else None)),
+            HostSaid(at, name, ReadyMessage(attempt=flag % 4)),
             StopRequested(at, stop, bool(flag % 2)),
             Hung(at, "h", bool(flag % 2), resume=bool(flag & 2), ranks=(number % 3,)),
             Tick(at + 60.0 * (flag % 2)),

@@ -1,7 +1,7 @@
 """Sets of ranks as people write them: "0-3,7"."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from paceline.spelling import plural
 
@@ -50,7 +50,7 @@ def parse_ranks(text: str) -> frozenset[int]:
     return frozenset(ranks)
 
 
-def newest_common(steps_by_rank: dict[int, tuple[int, ...]]) -> int | None:
+def newest_common(steps_by_rank: Mapping[int, Sequence[int]]) -> int | None:
     """The newest step that every rank has kept; None: there is none.
 
     Holds:   newest_common({0: (7, 6), 1: (6, 5)}) == 6; newest_common({}) is None

@@ -5,17 +5,16 @@ import random
 import pytest
 
 from paceline.facts import Job, Program, ProgramKind, RankError, RankExit
-from paceline.launch.job.messages import KillMessage, StopMessage
+from paceline.launch.job.messages import ExitedMessage, IdleMessage, KillMessage, StopMessage
 from paceline.launch.job.outcome import Stop, StopKind
 from paceline.launch.job.state import (
     Finish,
-    HostFinished,
     HostJoined,
     HostLeft,
+    HostSaid,
     Hung,
     JobPhase,
     Member,
-    RankExited,
     ReportRestart,
     StartAttempt,
     StopRequested,
@@ -50,14 +49,20 @@ class Play:
         attempt = self.state.attempt if attempt is None else attempt
         time_ns = int((self.at if at is None else at) * 1e9)
         exit = RankExit(host=HOST_OF[rank], rank=rank, attempt=attempt, code=code, time_ns=time_ns, **more)
-        return self.feed(RankExited(self.at, exit, code < 0 if resumable is None else resumable))
+        return self.feed(
+            HostSaid(
+                self.at, exit.host, ExitedMessage(exit=exit, resumable=code < 0 if resumable is None else resumable)
+            )
+        )
 
     def dies_for_memory(self, rank):
         exit = RankExit(host=HOST_OF[rank], rank=rank, attempt=self.state.attempt, code=-9, time_ns=int(self.at * 1e9))
-        return self.feed(RankExited(self.at, exit, resumable=True, out_of_memory=True))
+        return self.feed(HostSaid(self.at, exit.host, ExitedMessage(exit=exit, resumable=True, out_of_memory=True)))
 
     def idle(self, host, kept, step_count=0):
-        return self.feed(HostFinished(self.at, host, self.state.attempt, kept, step_count))
+        return self.feed(
+            HostSaid(self.at, host, IdleMessage(attempt=self.state.attempt, kept=kept, step_count=step_count))
+        )
 
     def all_idle(self, *steps, step_count=0):
         """Both hosts are idle. `steps`: the kept steps of ranks 0, 1 and 2."""

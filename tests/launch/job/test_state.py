@@ -6,20 +6,19 @@ from dataclasses import replace
 import pytest
 
 from paceline.facts import Job, Program, ProgramKind, RankExit, SecondaryStatus, Status
-from paceline.launch.job.messages import KillMessage, StopMessage
+from paceline.launch.job.messages import ExitedMessage, IdleMessage, KillMessage, StopMessage
 from paceline.launch.job.outcome import Stop, StopKind
 from paceline.launch.job.state import (
     Dismiss,
     Finish,
-    HostFinished,
     HostJoined,
     HostLeaves,
     HostLeft,
+    HostSaid,
     Hung,
     JobPhase,
     JobState,
     Member,
-    RankExited,
     ReportRestart,
     ReportWaiting,
     StartAttempt,
@@ -30,6 +29,10 @@ from paceline.launch.job.state import (
 )
 
 CTRL_C = Stop(StopKind.SIGNAL, "SIGINT", "Ctrl-C at the agent")
+
+
+def idle(at: float, host: str, attempt: int) -> HostSaid:
+    return HostSaid(at, host, IdleMessage(attempt=attempt))
 
 
 def a_job(**changes) -> Job:
@@ -48,8 +51,10 @@ def seat(host: str, node_rank: int | None = None, ranks: int = 2) -> Member:
     return Member(host=host, address="127.0.0.1", ranks=ranks, node_rank=node_rank)
 
 
-def exited(host: str, rank: int, code: int, at: float = 10.0, attempt: int = 0) -> RankExited:
-    return RankExited(at, RankExit(host=host, rank=rank, attempt=attempt, code=code, time_ns=int(at * 1e9)))
+def exited(host: str, rank: int, code: int, at: float = 10.0, attempt: int = 0) -> HostSaid:
+    return HostSaid(
+        at, host, ExitedMessage(exit=RankExit(host=host, rank=rank, attempt=attempt, code=code, time_ns=int(at * 1e9)))
+    )
 
 
 def running(hosts: int = 2, **terms) -> JobState:
@@ -116,21 +121,22 @@ def test_one_failure_stops_the_whole_group():
 
 
 def test_the_run_ends_with_the_failing_ranks_own_code_once_every_host_is_idle():
-    state, _ = play(running(), exited("h1", 2, 7), HostFinished(11.0, "h1", 0))
+    state, _ = play(running(), exited("h1", 2, 7), idle(11.0, "h1", 0))
     assert state.phase is JobPhase.STOPPING
-    _, (finish,) = step(state, HostFinished(11.0, "h0", 0))
+    _, (finish,) = step(state, idle(11.0, "h0", 0))
     assert finish.outcome.exit_code == 7 and finish.outcome.status is Status.FAILED
 
 
 def test_every_rank_at_0_completes_the_run():
     events = [exited(f"h{rank // 2}", rank, 0) for rank in range(4)]
-    _, (finish,) = play(running(), *events, HostFinished(11.0, "h0", 0), HostFinished(11.0, "h1", 0))
+    _, (finish,) = play(running(), *events, idle(11.0, "h0", 0), idle(11.0, "h1", 0))
     assert finish.outcome.exit_code == 0 and finish.outcome.secondary_status is SecondaryStatus.COMPLETED
 
 
-def stopped_by_us(host: str, rank: int) -> RankExited:
+def stopped_by_us(host: str, rank: int) -> HostSaid:
     exit = exited(host, rank, -15)
-    return replace(exit, exit=replace(exit.exit, signalled_by_us=True))
+    message = ExitedMessage(exit=replace(exit.message.exit, signalled_by_us=True))
+    return replace(exit, message=message)
 
 
 def test_a_job_of_parameter_servers_is_done_with_rank_0():
@@ -139,7 +145,7 @@ def test_a_job_of_parameter_servers_is_done_with_rank_0():
         signal="SIGTERM", grace_seconds=30.0, reason="rank 0, the chief, has ended", after_failure=True
     )
     others = (stopped_by_us("h0", 1), stopped_by_us("h1", 2), stopped_by_us("h1", 3))
-    _, (finish,) = play(state, *others, HostFinished(11.0, "h0", 0), HostFinished(11.0, "h1", 0))
+    _, (finish,) = play(state, *others, idle(11.0, "h0", 0), idle(11.0, "h1", 0))
     assert finish.outcome.exit_code == 0 and finish.outcome.secondary_status is SecondaryStatus.COMPLETED
 
 
@@ -147,7 +153,7 @@ def test_a_job_of_parameter_servers_is_done_with_rank_0():
 def test_a_rank_that_fails_before_rank_0_has_ended_fails_the_job(form):
     state, _ = play(running(tf_config=form), exited("h1", 2, 1), exited("h0", 0, 0))
     others = (stopped_by_us("h0", 1), stopped_by_us("h1", 3))
-    _, (finish,) = play(state, *others, HostFinished(11.0, "h0", 0), HostFinished(11.0, "h1", 0))
+    _, (finish,) = play(state, *others, idle(11.0, "h0", 0), idle(11.0, "h1", 0))
     assert finish.outcome.exit_code == 1 and "rank 2" in finish.outcome.reason
 
 
@@ -157,7 +163,10 @@ def test_rank_0_of_other_jobs_is_waited_for_like_any_rank():
 
 def test_a_restart_takes_the_whole_group_and_a_new_attempt():
     state, actions = play(
-        running(max_restarts=1), exited("h1", 2, 1), HostFinished(11, "h0", 0), HostFinished(11, "h1", 0)
+        running(max_restarts=1),
+        exited("h1", 2, 1),
+        idle(11, "h0", 0),
+        idle(11, "h1", 0),
     )
     said, form = actions
     assert isinstance(said, ReportRestart) and said.restarts_left == 0
@@ -167,42 +176,57 @@ def test_a_restart_takes_the_whole_group_and_a_new_attempt():
 
 def test_the_budget_of_restarts_is_a_limit():
     state = running(max_restarts=1)
-    state, _ = play(state, exited("h1", 2, 1), HostFinished(11, "h0", 0), HostFinished(11, "h1", 0))
-    _, (finish,) = play(state, exited("h1", 2, 9, attempt=1), HostFinished(12, "h0", 1), HostFinished(12, "h1", 1))
+    state, _ = play(
+        state,
+        exited("h1", 2, 1),
+        idle(11, "h0", 0),
+        idle(11, "h1", 0),
+    )
+    _, (finish,) = play(
+        state,
+        exited("h1", 2, 9, attempt=1),
+        idle(12, "h0", 1),
+        idle(12, "h1", 1),
+    )
     assert finish.outcome.exit_code == 9
 
 
 def test_what_comes_late_from_an_earlier_attempt_is_ignored():
-    state, _ = play(running(max_restarts=1), exited("h1", 2, 1), HostFinished(11, "h0", 0), HostFinished(11, "h1", 0))
+    state, _ = play(
+        running(max_restarts=1),
+        exited("h1", 2, 1),
+        idle(11, "h0", 0),
+        idle(11, "h1", 0),
+    )
     assert step(state, exited("h1", 3, -15, attempt=0)) == (state, ())
-    assert step(state, HostFinished(12, "h0", 0)) == (state, ())
+    assert step(state, idle(12, "h0", 0)) == (state, ())
 
 
 def test_a_lost_host_ends_a_fixed_job_with_200():
     state, (stop,) = step(running(), HostLeft(5.0, "h1", "its agent is gone"))
     assert isinstance(stop, StopMessage)
-    _, (finish,) = step(state, HostFinished(6.0, "h0", 0))
+    _, (finish,) = step(state, idle(6.0, "h0", 0))
     assert finish.outcome.exit_code == 200 and "h1" in finish.outcome.reason
 
 
 def test_an_elastic_job_goes_on_at_the_smaller_size_when_a_host_is_lost():
     state = running(min_hosts=1, max_restarts=1)
     state, _ = step(state, HostLeft(5.0, "h1", "gone"))
-    _, (_said, form) = step(state, HostFinished(6.0, "h0", 0))
+    _, (_said, form) = step(state, idle(6.0, "h0", 0))
     assert form.world_size == 2 and form.attempt == 1
 
 
 def test_a_returning_host_is_taken_at_the_next_restart_and_not_before():
     state = running(min_hosts=1, max_restarts=2)
-    state, _ = play(state, HostLeft(5.0, "h1", "gone"), HostFinished(6.0, "h0", 0))
+    state, _ = play(state, HostLeft(5.0, "h1", "gone"), idle(6.0, "h0", 0))
     state, actions = step(state, HostJoined(7.0, seat("h1", 1)))
     assert actions == ()
-    _, (_, form) = play(state, exited("h0", 0, 1, attempt=1), HostFinished(9.0, "h0", 1))
+    _, (_, form) = play(state, exited("h0", 0, 1, attempt=1), idle(9.0, "h0", 1))
     assert form.world_size == 4
 
 
 def test_a_host_that_leaves_after_all_its_ranks_ended_well_is_no_loss():
-    state, _ = play(running(), exited("h1", 2, 0), exited("h1", 3, 0), HostFinished(6.0, "h1", 0))
+    state, _ = play(running(), exited("h1", 2, 0), exited("h1", 3, 0), idle(6.0, "h1", 0))
     state, actions = step(state, HostLeft(7.0, "h1", "gone"))
     assert actions == () and state.phase is JobPhase.RUNNING
 
@@ -212,13 +236,13 @@ def test_ctrl_c_is_graceful_once_and_now_the_second_time():
     assert stop == StopMessage(signal="SIGINT", grace_seconds=120.0, reason=CTRL_C.reason)
     state, (kill,) = step(state, StopRequested(6.0, CTRL_C, now=True))
     assert isinstance(kill, KillMessage)
-    _, (finish,) = play(state, HostFinished(7, "h0", 0), HostFinished(7, "h1", 0))
+    _, (finish,) = play(state, idle(7, "h0", 0), idle(7, "h1", 0))
     assert finish.outcome.exit_code == 130 and finish.outcome.status is Status.STOPPED
 
 
 def test_a_stop_during_a_restart_ends_the_job_without_one():
     state, _ = play(running(max_restarts=5), exited("h1", 2, 1), StopRequested(10.5, CTRL_C))
-    _, (finish,) = play(state, HostFinished(11, "h0", 0), HostFinished(11, "h1", 0))
+    _, (finish,) = play(state, idle(11, "h0", 0), idle(11, "h1", 0))
     assert finish.outcome.exit_code == 130
 
 
@@ -227,14 +251,19 @@ def test_the_limit_sends_sigterm_and_gives_the_grace():
     assert actions == ()
     state, (stop,) = step(state, Tick(100.0))
     assert (stop.signal, stop.grace_seconds) == ("SIGTERM", 120.0)
-    _, (finish,) = play(state, HostFinished(101, "h0", 0), HostFinished(101, "h1", 0))
+    _, (finish,) = play(state, idle(101, "h0", 0), idle(101, "h1", 0))
     assert finish.outcome.exit_code == 204
     assert finish.outcome.secondary_status is SecondaryStatus.MAX_RUNTIME_EXCEEDED
 
 
 def test_the_limit_counts_over_restarts():
     state = running(max_restarts=3, max_run_seconds=100.0)
-    state, _ = play(state, exited("h1", 2, 1, at=90), HostFinished(91, "h0", 0), HostFinished(91, "h1", 0))
+    state, _ = play(
+        state,
+        exited("h1", 2, 1, at=90),
+        idle(91, "h0", 0),
+        idle(91, "h1", 0),
+    )
     _, (stop,) = step(state, Tick(100.0))
     assert isinstance(stop, StopMessage)
 
@@ -245,7 +274,7 @@ def test_a_confirmed_hang_ends_the_job_with_202():
     assert actions == (
         StopMessage(signal="SIGTERM", grace_seconds=10.0, reason="rank 1 has stood still", after_failure=True),
     )
-    state, actions = play(state, exited("h0", 0, -15), exited("h0", 1, -9), HostFinished(31.0, "h0", 0))
+    state, actions = play(state, exited("h0", 0, -15), exited("h0", 1, -9), idle(31.0, "h0", 0))
     assert actions[-1].outcome.exit_code == 202
     assert actions[-1].outcome.reason == "rank 1 has stood still"
 
@@ -253,11 +282,11 @@ def test_a_confirmed_hang_ends_the_job_with_202():
 def test_a_confirmed_hang_restarts_the_job_even_if_its_ranks_then_end_with_0():
     state = running(hosts=1, max_restarts=1)
     state, _ = step(state, Hung(20.0, "rank 1 has stood still", restart=True))
-    state, actions = play(state, exited("h0", 0, 0), exited("h0", 1, 0), HostFinished(21.0, "h0", 0))
+    state, actions = play(state, exited("h0", 0, 0), exited("h0", 1, 0), idle(21.0, "h0", 0))
     assert [type(action) for action in actions] == [ReportRestart, StartAttempt]
     assert actions[0].reason == "rank 1 has stood still"
     state, _ = step(state, Hung(40.0, "again", restart=True))
-    state, actions = play(state, HostFinished(41.0, "h0", 1))
+    state, actions = play(state, idle(41.0, "h0", 1))
     assert actions[-1].outcome.exit_code == 202
 
 
@@ -267,7 +296,12 @@ def test_a_hang_of_a_job_that_ends_already_changes_nothing():
 
 
 def test_nothing_happens_after_the_end():
-    state, (finish,) = play(running(), exited("h0", 0, 1), HostFinished(11, "h0", 0), HostFinished(11, "h1", 0))
+    state, (finish,) = play(
+        running(),
+        exited("h0", 0, 1),
+        idle(11, "h0", 0),
+        idle(11, "h1", 0),
+    )
     assert isinstance(finish, Finish)
     assert step(state, StopRequested(12.0, CTRL_C)) == (state, ())
     assert step(state, Tick(500.0)) == (state, ())
@@ -281,7 +315,7 @@ def test_a_stop_while_hosts_are_missing_ends_at_once():
 
 def test_a_job_is_not_done_while_a_rank_has_not_said_how_it_ended():
     events = [exited(f"h{rank // 2}", rank, 0) for rank in range(3)]
-    _, (finish,) = play(running(), *events, HostFinished(11.0, "h0", 0), HostFinished(11.0, "h1", 0))
+    _, (finish,) = play(running(), *events, idle(11.0, "h0", 0), idle(11.0, "h1", 0))
     assert finish.outcome.exit_code == 200 and "h1" in finish.outcome.reason
 
 
@@ -289,7 +323,7 @@ def test_a_host_speaks_for_its_own_ranks_only():
     state = running()
     assert step(state, exited("h1", 0, 1)) == (state, ())
     assert step(state, exited("guest", 0, 1)) == (state, ())
-    assert step(state, HostFinished(5.0, "guest", 0)) == (state, ())
+    assert step(state, idle(5.0, "guest", 0)) == (state, ())
 
 
 HOSTS = ("h0", "h1", "h2", "h3", "h4")
@@ -302,9 +336,9 @@ def test_a_host_that_leaves_an_elastic_job_costs_the_others_no_restart():
     state, actions = play(running(2, **ELASTIC), HostLeaves(5.0, "h1", CTRL_C))
     assert state.phase is JobPhase.STOPPING
     assert actions == (StopMessage(signal="SIGINT", grace_seconds=state.job.stop_grace_seconds, reason=CTRL_C.reason),)
-    state, actions = play(state, exited("h0", 0, -2), exited("h1", 2, -2), HostFinished(8.0, "h0", 0))
+    state, actions = play(state, exited("h0", 0, -2), exited("h1", 2, -2), idle(8.0, "h0", 0))
     assert not actions
-    state, (said, dismissed, form) = play(state, HostFinished(9.0, "h1", 0))
+    state, (said, dismissed, form) = play(state, idle(9.0, "h1", 0))
     assert (said.reason, said.restarts_left) == ("host h1 left: Ctrl-C at the agent", 0)
     assert (dismissed.host, dismissed.outcome.exit_code, dismissed.outcome.status) == ("h1", 130, Status.STOPPED)
     assert [placement.host for placement in form.placements] == ["h0"]
@@ -323,7 +357,7 @@ def test_a_host_that_waits_may_leave_an_elastic_job_at_once():
 def test_where_too_few_hosts_are_left_the_job_waits_for_one_to_come_back():
     terms = {"min_hosts": 2, "max_hosts": 3}
     state = play(running(3, **terms), HostLeaves(5.0, "h1", CTRL_C), HostLeaves(5.1, "h2", CTRL_C))[0]
-    state, actions = play(state, *(HostFinished(9.0, f"h{number}", 0) for number in range(3)))
+    state, actions = play(state, *(idle(9.0, f"h{number}", 0) for number in range(3)))
     assert [type(action) for action in actions] == [ReportRestart, Dismiss, Dismiss]
     state, actions = play(state, HostJoined(20.0, seat("h9")))
     assert isinstance(actions[0], StartAttempt) and state.phase is JobPhase.RUNNING
@@ -341,7 +375,7 @@ def test_a_job_of_fixed_size_ends_with_a_signal_at_any_of_its_hosts():
 
 def test_a_stop_of_the_job_wins_over_a_host_that_leaves():
     state = play(running(2, **ELASTIC), HostLeaves(5.0, "h1", CTRL_C), StopRequested(6.0, CTRL_C))[0]
-    _, actions = play(state, HostFinished(9.0, "h0", 0), HostFinished(9.0, "h1", 0))
+    _, actions = play(state, idle(9.0, "h0", 0), idle(9.0, "h1", 0))
     assert isinstance(actions[0], Finish) and actions[0].outcome.exit_code == 130
 
 
@@ -355,8 +389,8 @@ def any_event(chance: random.Random, at: float, attempt: int):
             HostLeft(at, host, "gone"),
             exited(host, chance.randrange(8), code, at, attempt),
             exited(host, chance.randrange(8), code, at, attempt),
-            HostFinished(at, host, attempt),
-            HostFinished(at, host, attempt),
+            idle(at, host, attempt),
+            idle(at, host, attempt),
             StopRequested(at, CTRL_C, now=chance.random() < 0.5) if chance.random() < 0.1 else Tick(at),
             HostLeaves(at, host, CTRL_C, now=chance.random() < 0.5) if chance.random() < 0.3 else Tick(at),
             Tick(at),
@@ -396,5 +430,5 @@ def test_whatever_comes_in_whatever_order_the_job_forms_at_a_size_it_allows_and_
             assert len({exit.rank for exit in state.exits}) == sum(p.ranks for p in state.placements)
     state, _ = step(state, StopRequested(at, CTRL_C))
     for placement in state.placements:
-        state, _ = step(state, HostFinished(at, placement.host, state.attempt))
+        state, _ = step(state, idle(at, placement.host, state.attempt))
     assert state.phase is JobPhase.ENDED

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from paceline import __version__
 from paceline.diagnosis.case import Case, Confirmation, StepTiming, to_plain
 from paceline.facts import Job, Placement, Run, SecondaryStatus, Status
@@ -483,15 +485,11 @@ class Coordinator:
                 if not message.early:
                     self.late_exits.take(exit)
                 self.detective.exited(exit)
-                self.feed(job_state.RankExited(_now(), exit, message.resumable, message.out_of_memory))
-            case IdleMessage():
-                kept = None if message.kept is None else {rank: tuple(steps) for rank, steps in message.kept.items()}
-                counts = message.step_count, message.made_count
-                self.feed(job_state.HostFinished(_now(), host, message.attempt, kept, *counts, message.ports))
+                self.feed(job_state.HostSaid(_now(), host, msgspec.structs.replace(message, exit=exit)))
+            case IdleMessage() | ReadyMessage():
+                self.feed(job_state.HostSaid(_now(), host, message))
             case ResumedMessage():
                 self.resumes.take(host, message)
-            case ReadyMessage():
-                self.feed(job_state.HostReady(_now(), host, message.attempt))
             case ClaimMessage():
                 self.data.claim(host, message)
             case GatheredMessage():

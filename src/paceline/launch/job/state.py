@@ -4,14 +4,21 @@
 writes anything: the coordinator carries out the actions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from paceline.diagnosis.crash.root_cause import by_blame
 from paceline.facts import Job, Placement, RankExit
-from paceline.launch.job.messages import KillMessage, StartWorkersMessage, StopMessage
+from paceline.launch.job.messages import (
+    ExitedMessage,
+    IdleMessage,
+    KillMessage,
+    ReadyMessage,
+    StartWorkersMessage,
+    StopMessage,
+)
 from paceline.launch.job.outcome import (
     Outcome,
     Stop,
@@ -96,49 +103,15 @@ class HostLeft:
 
 
 @dataclass(frozen=True, slots=True)
-class RankExited:
-    """A rank's process ended."""
-
-    at: float
-    """Monotonic seconds."""
-    exit: RankExit
-    """Which rank ended, and how."""
-    resumable: bool = False
-    """The rank or a loader worker of it was killed in its work, and its host keeps the state of its ranks."""
-    out_of_memory: bool = False
-    """The kernel killed a process for memory in the meantime."""
-
-
-@dataclass(frozen=True, slots=True)
-class HostFinished:
-    """No rank of `attempt` is left on the host."""
+class HostSaid:
+    """A host of the job says what became of its ranks, or that it has its data."""
 
     at: float
     """Monotonic seconds."""
     host: str
     """Name of the host."""
-    attempt: int
-    """The attempt of the ranks that ended."""
-    kept: Mapping[int, tuple[int, ...]] | None = None
-    """Rank -> the steps whose state the host keeps; None: it keeps none."""
-    step_count: int = 0
-    """The greatest number of steps that a rank of the host has made, as far as it keeps state."""
-    made_count: int = 0
-    """The same as the ranks themselves have counted."""
-    ports: tuple[int, ...] = ()
-    """Free ports of the host for the next attempt; empty: the job needs none."""
-
-
-@dataclass(frozen=True, slots=True)
-class HostReady:
-    """The host has fetched its data for `attempt`."""
-
-    at: float
-    """Monotonic seconds."""
-    host: str
-    """Name of the host."""
-    attempt: int
-    """The attempt for which the data was fetched."""
+    message: ExitedMessage | IdleMessage | ReadyMessage
+    """What it says; an exit names this host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +164,7 @@ class Tick:
     """Monotonic seconds."""
 
 
-Event = HostJoined | HostLeft | RankExited | HostFinished | HostReady | StopRequested | HostLeaves | Hung | Tick
+Event = HostJoined | HostLeft | HostSaid | StopRequested | HostLeaves | Hung | Tick
 
 # --------------------------------------------------------------------------------------------------------------- actions
 
@@ -326,7 +299,7 @@ class JobState:
     """Those of `killed` that the kernel may have killed for memory."""
     killing: bool = False
     """The ranks of the current attempt were killed at once, because their state is kept."""
-    kept: Mapping[str, Mapping[int, tuple[int, ...]] | None] = field(default_factory=dict)
+    kept: Mapping[str, Mapping[int, Sequence[int]] | None] = field(default_factory=dict)
     """Idle host -> rank -> the steps whose state it keeps; None: it keeps none."""
     step_count: int = 0
     """The greatest number of steps that a rank of an idle host has made, as far as it keeps state."""
@@ -375,12 +348,8 @@ def step(state: JobState, event: Event) -> tuple[JobState, tuple[Action, ...]]:
             return _advance(_joined(state, event), event.at)
         case HostLeft():
             return _left(state, event)
-        case RankExited():
-            return _rank_exited(state, event)
-        case HostFinished():
-            return _host_idle(state, event)
-        case HostReady():
-            return _host_ready(state, event)
+        case HostSaid(at, host, message):
+            return _received(state, host, message, at)
         case StopRequested():
             return _stop_asked(state, event)
         case HostLeaves():
@@ -389,6 +358,18 @@ def step(state: JobState, event: Event) -> tuple[JobState, tuple[Action, ...]]:
             return _hung(state, event)
         case Tick():
             return _tick(state, event)
+
+
+def _received(
+    state: JobState, host: str, message: ExitedMessage | IdleMessage | ReadyMessage, at: float
+) -> tuple[JobState, tuple[Action, ...]]:
+    match message:
+        case ExitedMessage():
+            return _rank_exited(state, message)
+        case IdleMessage():
+            return _host_idle(state, host, message, at)
+        case ReadyMessage():
+            return _host_ready(state, host, message, at)
 
 
 def _joined(state: JobState, event: HostJoined) -> JobState:
@@ -463,19 +444,19 @@ def _left(state: JobState, event: HostLeft) -> tuple[JobState, tuple[Action, ...
     return _when_all_idle(state, event.at)
 
 
-def _rank_exited(state: JobState, event: RankExited) -> tuple[JobState, tuple[Action, ...]]:
-    if event.exit.attempt != state.attempt or not any(_holds(placed, event.exit) for placed in state.placements):
+def _rank_exited(state: JobState, message: ExitedMessage) -> tuple[JobState, tuple[Action, ...]]:
+    if message.exit.attempt != state.attempt or not any(_holds(placed, message.exit) for placed in state.placements):
         return state, ()
     # The exit of a rank that was killed comes twice: at once, and again when it is known who killed it.
-    others = tuple(exit for exit in state.exits if exit.rank != event.exit.rank)
-    state = _with_killed(replace(state, exits=others + (event.exit,)), event)
+    others = tuple(exit for exit in state.exits if exit.rank != message.exit.rank)
+    state = _with_killed(replace(state, exits=others + (message.exit,)), message)
     if state.phase is JobPhase.RUNNING and _is_done(state):
         grace_seconds = state.job.shutdown_timeout_seconds
         stop = StopMessage(
             signal="SIGTERM", grace_seconds=grace_seconds, reason="rank 0, the chief, has ended", after_failure=True
         )
         return replace(state, phase=JobPhase.STOPPING), (stop,)
-    if event.exit.code == 0 or state.phase not in (JobPhase.RUNNING, JobPhase.STOPPING):
+    if message.exit.code == 0 or state.phase not in (JobPhase.RUNNING, JobPhase.STOPPING):
         return state, ()
     if _first_was_killed(state) and not _ends_for_another_reason(state):
         first = by_blame(state.exits)[0]
@@ -483,13 +464,13 @@ def _rank_exited(state: JobState, event: RankExited) -> tuple[JobState, tuple[Ac
             reason=f"rank {first.rank} {'was killed' if first.code < 0 else 'lost a loader worker'}", at_once=True
         )
         return replace(state, phase=JobPhase.STOPPING, killing=True), (kill,)
-    if event.exit.not_put_back and _first_was_not_put_back(state) and not _ends_for_another_reason(state):
-        kill = KillMessage(reason=f"the state of rank {event.exit.rank} could not be put back", at_once=True)
+    if message.exit.not_put_back and _first_was_not_put_back(state) and not _ends_for_another_reason(state):
+        kill = KillMessage(reason=f"the state of rank {message.exit.rank} could not be put back", at_once=True)
         return replace(state, phase=JobPhase.STOPPING, killing=True), (kill,)
     if state.phase is JobPhase.RUNNING:
         grace_seconds = state.job.shutdown_timeout_seconds
         stop = StopMessage(
-            signal="SIGTERM", grace_seconds=grace_seconds, reason=f"rank {event.exit.rank} failed", after_failure=True
+            signal="SIGTERM", grace_seconds=grace_seconds, reason=f"rank {message.exit.rank} failed", after_failure=True
         )
         return replace(state, phase=JobPhase.STOPPING), (stop,)
     return state, ()
@@ -504,17 +485,17 @@ def _is_done(state: JobState) -> bool:
     )
 
 
-def _with_killed(state: JobState, event: RankExited) -> JobState:
+def _with_killed(state: JobState, message: ExitedMessage) -> JobState:
     if not (
         state.job.resume
         and state.keeps_state
-        and event.resumable
-        and event.exit.code != 0
-        and not event.exit.signalled_by_us
+        and message.resumable
+        and message.exit.code != 0
+        and not message.exit.signalled_by_us
     ):
         return state
-    rank = {event.exit.rank}
-    out_of_memory = state.out_of_memory | rank if event.out_of_memory else state.out_of_memory
+    rank = {message.exit.rank}
+    out_of_memory = state.out_of_memory | rank if message.out_of_memory else state.out_of_memory
     return replace(state, killed=state.killed | rank, out_of_memory=out_of_memory)
 
 
@@ -534,27 +515,27 @@ def _ends_for_another_reason(state: JobState) -> bool:
     return bool(state.killing or state.stop or state.hung or state.lost)
 
 
-def _host_idle(state: JobState, event: HostFinished) -> tuple[JobState, tuple[Action, ...]]:
-    if event.attempt != state.attempt or event.host not in {placed.host for placed in state.placements}:
+def _host_idle(state: JobState, host: str, message: IdleMessage, at: float) -> tuple[JobState, tuple[Action, ...]]:
+    if message.attempt != state.attempt or host not in {placed.host for placed in state.placements}:
         return state, ()
-    seats = tuple(replace(seat, ports=event.ports) if seat.host == event.host else seat for seat in state.seats)
+    seats = tuple(replace(seat, ports=message.ports) if seat.host == host else seat for seat in state.seats)
     state = replace(
         state,
         seats=seats,
-        idle=state.idle | {event.host},
-        kept={**state.kept, event.host: event.kept},
-        step_count=max(state.step_count, event.step_count),
-        made_count=max(state.made_count, event.made_count),
+        idle=state.idle | {host},
+        kept={**state.kept, host: message.kept},
+        step_count=max(state.step_count, message.step_count),
+        made_count=max(state.made_count, message.made_count),
     )
-    return _when_all_idle(state, event.at)
+    return _when_all_idle(state, at)
 
 
-def _host_ready(state: JobState, event: HostReady) -> tuple[JobState, tuple[Action, ...]]:
-    if state.phase is not JobPhase.FETCHING or event.attempt != state.attempt:
+def _host_ready(state: JobState, host: str, message: ReadyMessage, at: float) -> tuple[JobState, tuple[Action, ...]]:
+    if state.phase is not JobPhase.FETCHING or message.attempt != state.attempt:
         return state, ()
-    state = replace(state, ready=state.ready | {event.host})
+    state = replace(state, ready=state.ready | {host})
     missing = {placement.host for placement in state.placements} - state.ready
-    return (state, ()) if missing else (_running(state, event.at), (StartWorkersMessage(attempt=state.attempt),))
+    return (state, ()) if missing else (_running(state, at), (StartWorkersMessage(attempt=state.attempt),))
 
 
 def _when_all_idle(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
