@@ -428,7 +428,7 @@ async def _answer(agent: Coordinator, request: dict[str, Any]) -> dict[str, Any]
                 "progress": agent.progress,
             }
         case "look":
-            looks, hosts = await agent.detective.look(_ranks_asked(request, agent), deep=request.get("deep") is True)
+            looks, hosts = await agent.hang_monitor.look(_ranks_asked(request, agent), deep=request.get("deep") is True)
             return {
                 "ok": True,
                 "looks": [to_plain(look) for look in looks],
@@ -442,7 +442,7 @@ def _ranks_asked(request: dict[str, Any], agent: Coordinator) -> list[int]:
     asked = request.get("ranks")
     if asked is not None and not isinstance(asked, list):
         raise ValueError("ranks is a list of numbers")
-    every = sorted(agent.detective.placed)
+    every = sorted(agent.hang_monitor.placed)
     return every if asked is None else [rank for rank in every if rank in asked]
 
 

@@ -63,7 +63,7 @@ def told(agent, *commands):
 
 def test_a_rank_that_ends_well_is_reported_and_then_the_host_is_idle(host, tmp_path):
     agent, said = host
-    told(agent, (agent.form, FORM))
+    told(agent, (agent.start_attempt, FORM))
     exits = [message.exit.code for message in said if isinstance(message, ExitedMessage)]
     assert exits == [0] and IdleMessage(attempt=0) in said and (tmp_path / "started").exists()
 
@@ -71,7 +71,7 @@ def test_a_rank_that_ends_well_is_reported_and_then_the_host_is_idle(host, tmp_p
 def test_what_is_kept_of_the_ranks_is_reported_when_none_is_left(host):
     agent, said = host
     agent = replace(agent, job=replace(agent.job, resume=True))
-    told(agent, (agent.form, FORM))
+    told(agent, (agent.start_attempt, FORM))
     assert [message.kept for message in said if isinstance(message, IdleMessage)] == [{0: []}]
 
 
@@ -82,14 +82,14 @@ STOP = StopMessage(signal="SIGTERM", grace_seconds=30.0, reason="enough")
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_a_stop_right_behind_the_start_is_not_lost(host, tmp_path, end):
     agent, said = host
-    told(agent, (agent.form, FORM), (agent.stop, STOP) if end == "stop" else (agent.kill,))
+    told(agent, (agent.start_attempt, FORM), (agent.stop, STOP) if end == "stop" else (agent.kill,))
     assert IdleMessage(attempt=0) in said and not (tmp_path / "started").exists()
 
 
 def test_a_rank_that_ended_by_itself_as_the_others_were_killed_is_judged_before_it_is_reported(host, tmp_path):
     agent, said = host
     (tmp_path / "train.py").write_text("raise RuntimeError('Connection reset by peer')\n")
-    told(agent, (agent.form, FORM), (setattr, agent, "_at_once", True))
+    told(agent, (agent.start_attempt, FORM), (setattr, agent, "_at_once", True))
     (exit,) = [message.exit for message in said if isinstance(message, ExitedMessage)]
     assert exit.error.message == "Connection reset by peer" and IdleMessage(attempt=0) in said
 
@@ -97,7 +97,7 @@ def test_a_rank_that_ended_by_itself_as_the_others_were_killed_is_judged_before_
 def test_what_keeps_a_host_from_starting_is_said_and_never_only_swallowed(host):
     agent, said = host
     agent.job = replace(agent.job, program=replace(agent.job.program, arguments=("a\0b",)))
-    told(agent, (agent.form, FORM))
+    told(agent, (agent.start_attempt, FORM))
     refused = [message for message in said if isinstance(message, RefusedMessage)]
     assert len(refused) == 1 and "null byte" in refused[0].saw
     assert IdleMessage(attempt=0) in said

@@ -29,7 +29,7 @@ class QuietHost:
     ports: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(numbers=()))
     said: list[str] = field(default_factory=list)
 
-    def form(self, message):
+    def start_attempt(self, message):
         self.said.append("form")
 
     def stop(self, message):
@@ -146,7 +146,7 @@ PONG = {"type": "pong", "sent_ns": 1, "at_ns": 1}
 async def heard_out(agent, link, host):
     """Everything that this guest has sent was read: it may always say what its clock shows."""
     raw(link, **PONG)
-    await until(lambda: host in agent.detective.offsets or len(agent.peers) == 1)
+    await until(lambda: host in agent.hang_monitor.offsets or len(agent.peers) == 1)
 
 
 async def guest_of(agent, join):
@@ -240,7 +240,7 @@ def test_a_placed_host_that_says_what_nobody_says_is_lost_or_not_heard(tmp_path,
         await until(lambda: agent.state.phase is JobPhase.RUNNING)
         raw(link, **message)
         raw(link, **PONG)
-        await until(lambda: agent.detective.offsets or not agent.peers)
+        await until(lambda: agent.hang_monitor.offsets or not agent.peers)
         assert agent.data.gathered == {} and agent.data.ledger.owners == {}
         assert not [exit for exit in agent.state.exits if exit.rank == 0]
 
@@ -342,7 +342,7 @@ def test_every_host_is_told_the_first_hosts_strategy_and_a_notice_of_all_ranks_i
 
 def test_what_cannot_be_carried_out_ends_the_run_instead_of_leaving_it_waiting(tmp_path):
     class Broken(QuietHost):
-        def form(self, message):
+        def start_attempt(self, message):
             raise RuntimeError("no way")
 
     async def main():
@@ -357,7 +357,7 @@ def test_what_cannot_be_carried_out_ends_the_run_instead_of_leaving_it_waiting(t
 
 def test_a_wish_to_stop_that_comes_after_the_end_leaves_no_trace(tmp_path):
     async def talk(agent, events, join):
-        await until(lambda: agent.state.seats)
+        await until(lambda: agent.state.members)
         agent.ask_stop(Stop(StopKind.USER, "SIGTERM", "first"))
         assert agent.state.phase is JobPhase.ENDED
         agent.ask_stop(Stop(StopKind.USER, "SIGTERM", "second"), now=True)

@@ -1,4 +1,4 @@
-"""The detective before made-up hosts: what it asks, what it records, when it calls a stall confirmed, and that it survives itself."""
+"""The hang_monitor before made-up hosts: what it asks, what it records, when it calls a stall confirmed, and that it survives itself."""
 
 import asyncio
 import threading
@@ -31,7 +31,7 @@ IDLE = RankSnapshot(
 
 @dataclass
 class Hosts:
-    """Two hosts with a rank each, and a detective. `silent` hosts answer nothing."""
+    """Two hosts with a rank each, and a hang_monitor. `silent` hosts answer nothing."""
 
     events: list = field(default_factory=list)
     asked: list = field(default_factory=list)
@@ -42,13 +42,15 @@ class Hosts:
     later_seconds: float = 0.0
 
     def __post_init__(self):
-        self.detective = HangMonitor(run=RUN, ask=self.ask, record=self.record, hung=self.hung.append, causes=(ASLEEP,))
-        self.detective.formed(FORM)
+        self.hang_monitor = HangMonitor(
+            run=RUN, ask=self.ask, record=self.record, hung=self.hung.append, causes=(ASLEEP,)
+        )
+        self.hang_monitor.attempt_started(FORM)
 
     def record(self, name, **fields):
         event = {"t_ns": time.time_ns(), "event": name, **fields}
         self.events.append(event)
-        self.detective.noted(event)
+        self.hang_monitor.noted(event)
 
     def ask(self, host, message):
         self.asked.append((host, message))
@@ -57,10 +59,10 @@ class Hosts:
         if isinstance(message, SnapshotRequest):
             at_ns = time.time_ns() + int(self.later_seconds * SECOND)
             looks = [replace(self.look, host=host, rank=rank, at_ns=at_ns) for rank in message.ranks]
-            self.detective.answered(host, SnapshotReply(number=message.number, looks=looks, hosts=[]))
+            self.hang_monitor.answered(host, SnapshotReply(number=message.number, looks=looks, hosts=[]))
         else:
             traces = {rank: [ENTRY] for rank in (0, 1)}
-            self.detective.answered(host, TraceReply(number=message.number, traces=traces))
+            self.hang_monitor.answered(host, TraceReply(number=message.number, traces=traces))
 
     def pulse(self, host, rank, *, enqueued, completed, stood_seconds, attempt=0):
         now = time.time_ns()
@@ -69,7 +71,7 @@ class Hosts:
             step_count=20, step_seconds=0.02, phase="training",
             groups=(GroupCounters(name="0", enqueued=enqueued, completed=completed),),
         )  # fmt: skip
-        self.detective.heard(host, HeartbeatMessage(pulses=[pulse], calls=[]))
+        self.hang_monitor.heard(host, HeartbeatMessage(pulses=[pulse], calls=[]))
 
     def stand_still(self, stood_seconds=5.0):
         """Rank 0 waits in collective 18, which rank 1 has not entered."""
@@ -98,7 +100,7 @@ def differ(hosts):
     for host, rank, operation in (("a", 0, "allreduce"), ("b", 1, "broadcast")):
         call = Call(index=1, operation=operation, issued_ns=time.time_ns(), dtype="float32", shape=(4,))
         calls = RankCalls(rank=rank, group="0", group_ranks=(0, 1), calls=(call,), lost=0)
-        hosts.detective.heard(host, HeartbeatMessage(pulses=[], calls=[calls]))
+        hosts.hang_monitor.heard(host, HeartbeatMessage(pulses=[], calls=[calls]))
 
 
 @pytest.fixture
@@ -108,7 +110,7 @@ def hosts():
 
 def test_a_standstill_is_looked_at_on_both_sides_recorded_and_judged(hosts):
     hosts.stand_still()
-    asyncio.run(hosts.detective.turn())
+    asyncio.run(hosts.hang_monitor.turn())
     assert sorted((host, message.ranks) for host, message in hosts.looked) == [("a", [0]), ("b", [1])]
     assert hosts.names() == ["look", "look", "standstill", "cause"]
     looks = {event["rank"]: event["look"] for event in hosts.events if event["event"] == "look"}
@@ -120,12 +122,12 @@ def test_a_standstill_is_looked_at_on_both_sides_recorded_and_judged(hosts):
 def test_a_standstill_that_lasts_is_said_once_and_confirmed_by_the_second_look(hosts):
     async def play():
         hosts.stand_still()
-        await hosts.detective.turn()
-        await hosts.detective.turn()
+        await hosts.hang_monitor.turn()
+        await hosts.hang_monitor.turn()
         assert len(hosts.looked) == 2 and not hosts.hung
-        hosts.detective.standing.next_look_at = 0.0
+        hosts.hang_monitor.standing.next_look_at = 0.0
         hosts.later_seconds = 2.0
-        await hosts.detective.turn()
+        await hosts.hang_monitor.turn()
 
     asyncio.run(play())
     assert len(hosts.looked) == 4
@@ -134,7 +136,7 @@ def test_a_standstill_that_lasts_is_said_once_and_confirmed_by_the_second_look(h
     assert hang.reason.startswith("rank 1 has stood still while rank 0 waits for it; rank 1 is ")
     assert hosts.names().count("standstill") == hosts.names().count("cause") == 1
     assert from_plain(Confirmation, hosts.events[-1]["confirmation"]) == hang
-    assert hosts.detective.case(lasts=True).confirmation == hang
+    assert hosts.hang_monitor.case(lasts=True).confirmation == hang
 
 
 def test_a_rank_that_gets_somewhere_is_waited_for_and_never_confirmed_as_hung(hosts):
@@ -143,8 +145,8 @@ def test_a_rank_that_gets_somewhere_is_waited_for_and_never_confirmed_as_hung(ho
     async def play():
         hosts.stand_still()
         for _ in range(3):
-            await hosts.detective.turn()
-            hosts.detective.standing.next_look_at = 0.0
+            await hosts.hang_monitor.turn()
+            hosts.hang_monitor.standing.next_look_at = 0.0
 
     asyncio.run(play())
     assert next(e for e in hosts.events if e["event"] == "standstill")["standstill"]["level"] == "waiting"
@@ -154,12 +156,12 @@ def test_a_rank_that_gets_somewhere_is_waited_for_and_never_confirmed_as_hung(ho
 def test_going_on_is_said_and_the_same_trouble_may_be_said_again(hosts):
     async def play():
         hosts.stand_still()
-        await hosts.detective.turn()
+        await hosts.hang_monitor.turn()
         hosts.pulse("a", 0, enqueued=40, completed=39, stood_seconds=0.0)
         hosts.pulse("b", 1, enqueued=39, completed=39, stood_seconds=0.0)
-        await hosts.detective.turn()
+        await hosts.hang_monitor.turn()
         hosts.stand_still()
-        await hosts.detective.turn()
+        await hosts.hang_monitor.turn()
 
     asyncio.run(play())
     assert [name for name in hosts.names() if name != "look"] == [
@@ -170,12 +172,12 @@ def test_going_on_is_said_and_the_same_trouble_may_be_said_again(hosts):
 def test_a_late_rank_that_begins_to_leave_is_news_once(hosts):
     async def play():
         hosts.stand_still()
-        await hosts.detective.turn()
-        for rank, pulse in hosts.detective.pulses.items():
-            hosts.detective.pulses[rank] = replace(pulse, finalizing_ns=pulse.at_ns if rank == 1 else None)
+        await hosts.hang_monitor.turn()
+        for rank, pulse in hosts.hang_monitor.pulses.items():
+            hosts.hang_monitor.pulses[rank] = replace(pulse, finalizing_ns=pulse.at_ns if rank == 1 else None)
         for _ in range(2):
-            hosts.detective.standing.next_look_at = 0.0
-            await hosts.detective.turn()
+            hosts.hang_monitor.standing.next_look_at = 0.0
+            await hosts.hang_monitor.turn()
 
     asyncio.run(play())
     recorded = [event["pulses"] for event in hosts.events if event["event"] == "standstill"]
@@ -185,10 +187,10 @@ def test_a_late_rank_that_begins_to_leave_is_news_once(hosts):
 def test_the_end_of_a_wait_names_the_rank_that_ended(hosts):
     async def play():
         hosts.stand_still()
-        await hosts.detective.turn()
-        hosts.detective.exited(RankExit(host="b", rank=1, code=0, attempt=0, time_ns=time.time_ns()))
+        await hosts.hang_monitor.turn()
+        hosts.hang_monitor.exited(RankExit(host="b", rank=1, code=0, attempt=0, time_ns=time.time_ns()))
         hosts.pulse("a", 0, enqueued=18, completed=18, stood_seconds=0.0)
-        await hosts.detective.turn()
+        await hosts.hang_monitor.turn()
 
     asyncio.run(play())
     assert hosts.events[-1]["event"] == "standstill_over" and hosts.events[-1]["ended"] == [1]
@@ -197,11 +199,11 @@ def test_the_end_of_a_wait_names_the_rank_that_ended(hosts):
 def test_ranks_on_their_way_out_are_neither_looked_at_nor_said_to_go_on(hosts):
     async def play():
         hosts.stand_still()
-        await hosts.detective.turn()
-        hosts.detective.ending = True
-        hosts.detective.standing.next_look_at = 0.0
+        await hosts.hang_monitor.turn()
+        hosts.hang_monitor.ending = True
+        hosts.hang_monitor.standing.next_look_at = 0.0
         hosts.pulse("a", 0, enqueued=40, completed=40, stood_seconds=0.0)
-        await hosts.detective.turn()
+        await hosts.hang_monitor.turn()
 
     asyncio.run(play())
     assert hosts.names() == ["look", "look", "standstill", "cause"]
@@ -214,8 +216,8 @@ def test_a_host_that_does_not_answer_is_asked_again_and_then_told_as_it_is(hosts
     async def play():
         hosts.stand_still()
         for _ in range(3):
-            await hosts.detective.turn()
-            hosts.detective.standing.next_look_at = 0.0
+            await hosts.hang_monitor.turn()
+            hosts.hang_monitor.standing.next_look_at = 0.0
 
     asyncio.run(play())
     assert [event["rank"] for event in hosts.events if event["event"] == "look"] == [0]
@@ -226,27 +228,27 @@ def test_a_host_that_does_not_answer_is_asked_again_and_then_told_as_it_is(hosts
 
 def test_nobody_speaks_for_the_ranks_of_another_host(hosts):
     hosts.pulse("a", 1, enqueued=1, completed=1, stood_seconds=0.0)
-    assert hosts.detective.pulses == {}
+    assert hosts.hang_monitor.pulses == {}
 
 
 def test_a_pulse_of_an_attempt_that_is_over_is_passed_over(hosts):
     hosts.pulse("b", 1, enqueued=1, completed=1, stood_seconds=0.0, attempt=1)
-    assert hosts.detective.pulses == {}
+    assert hosts.hang_monitor.pulses == {}
 
 
 def test_pulses_come_onto_this_hosts_clock(hosts):
     now = time.time_ns()
-    hosts.detective.clock("b", now, now + 30 * SECOND, now)
+    hosts.hang_monitor.clock("b", now, now + 30 * SECOND, now)
     hosts.pulse("b", 1, enqueued=1, completed=1, stood_seconds=0.0)
-    assert hosts.detective.pulses[1].at_ns < now - 29 * SECOND
+    assert hosts.hang_monitor.pulses[1].at_ns < now - 29 * SECOND
 
 
 def test_different_calls_are_recorded_once_with_both_places(hosts):
     differ(hosts)
 
     async def play():
-        await hosts.detective.turn()
-        await hosts.detective.turn()
+        await hosts.hang_monitor.turn()
+        await hosts.hang_monitor.turn()
 
     asyncio.run(play())
     assert hosts.names() == ["divergence"]
@@ -258,7 +260,7 @@ def test_a_difference_of_the_recorders_is_judged_with_the_pulses_of_a_stall_that
 ):
     monkeypatch.setattr("paceline.launch.coordinator.hang_monitor._HELD_BACK_NS", 0)
     seen = []
-    hosts.detective.causes = (Cause("T02", "t", "T02 t", lambda case: seen.append(case) or ()),)
+    hosts.hang_monitor.causes = (Cause("T02", "t", "T02 t", lambda case: seen.append(case) or ()),)
     if stands:
         # Both ranks have come, so that the stall counts only after several looks.
         for host, rank in (("a", 0), ("b", 1)):
@@ -269,11 +271,11 @@ def test_a_difference_of_the_recorders_is_judged_with_the_pulses_of_a_stall_that
     }
 
     async def play():
-        await hosts.detective.turn()
-        await hosts.detective.compare(traces)
+        await hosts.hang_monitor.turn()
+        await hosts.hang_monitor.compare(traces)
         # The calls behind the first difference may still come.
-        await hosts.detective.turn()
-        await hosts.detective.turn()
+        await hosts.hang_monitor.turn()
+        await hosts.hang_monitor.turn()
 
     asyncio.run(play())
     assert hosts.names() == ["divergence"]
@@ -282,28 +284,28 @@ def test_a_difference_of_the_recorders_is_judged_with_the_pulses_of_a_stall_that
 
 def test_the_end_is_judged_with_the_exits(hosts):
     seen = []
-    hosts.detective.causes = (Cause("T02", "t", "T02 t", lambda case: seen.append(case) or ()),)
+    hosts.hang_monitor.causes = (Cause("T02", "t", "T02 t", lambda case: seen.append(case) or ()),)
     exit = RankExit(host="b", rank=1, attempt=0, code=-9, time_ns=1)
-    hosts.detective.exited(exit)
+    hosts.hang_monitor.exited(exit)
     hosts.record("rank_exited", host="b", rank=1, attempt=0, code=-9, time_ns=1)
-    asyncio.run(hosts.detective.conclude(hosts.detective.last_case()))
+    asyncio.run(hosts.hang_monitor.conclude(hosts.hang_monitor.last_case()))
     assert not seen[0].lasts and [found.code for found in seen[0].exits] == [-9]
 
 
 @pytest.mark.parametrize("resumed", [False, True])
 def test_a_finding_about_an_attempt_that_was_resumed_is_recorded_with_that(hosts, resumed):
     found = CauseFinding(code="T02", title="killed", level=Level.CRASH, ranks=(1,))
-    hosts.detective.causes = (Cause("T02", "t", "T02 t", lambda case: (found,)),)
-    hosts.detective.exited(RankExit(host="b", rank=1, attempt=0, code=-9, time_ns=1))
+    hosts.hang_monitor.causes = (Cause("T02", "t", "T02 t", lambda case: (found,)),)
+    hosts.hang_monitor.exited(RankExit(host="b", rank=1, attempt=0, code=-9, time_ns=1))
     hosts.record("rank_exited", host="b", rank=1, attempt=0, code=-9, time_ns=1)
-    asyncio.run(hosts.detective.conclude(hosts.detective.last_case(), resumed=resumed))
+    asyncio.run(hosts.hang_monitor.conclude(hosts.hang_monitor.last_case(), resumed=resumed))
     (told,) = [event for event in hosts.events if event["event"] == "cause"]
     assert told.get("resumed", False) is resumed
 
 
 def test_an_end_with_nothing_wrong_is_not_judged(hosts):
-    hosts.detective.exited(RankExit(host="b", rank=1, attempt=0, code=0, time_ns=1))
-    assert hosts.detective.last_case() is None
+    hosts.hang_monitor.exited(RankExit(host="b", rank=1, attempt=0, code=0, time_ns=1))
+    assert hosts.hang_monitor.last_case() is None
 
 
 def test_a_difference_whose_cause_is_being_sought_as_the_job_ends_is_still_said(hosts):
@@ -315,14 +317,14 @@ def test_a_difference_whose_cause_is_being_sought_as_the_job_ends_is_still_said(
         may_go_on.wait(10)
         return [CauseFinding(code="T03", title="t", level=Level.DIVERGENCE, ranks=(1,))] if case.divergences else ()
 
-    hosts.detective.causes = (Cause("T03", "t", "T03 t", find),)
+    hosts.hang_monitor.causes = (Cause("T03", "t", "T03 t", find),)
     differ(hosts)
 
     async def play():
-        await hosts.detective.turn()
-        turn = asyncio.create_task(hosts.detective.turn())
+        await hosts.hang_monitor.turn()
+        turn = asyncio.create_task(hosts.hang_monitor.turn())
         await asyncio.to_thread(begun.wait, 10)
-        end = asyncio.create_task(hosts.detective.conclude(hosts.detective.last_case()))
+        end = asyncio.create_task(hosts.hang_monitor.conclude(hosts.hang_monitor.last_case()))
         await asyncio.sleep(0)
         may_go_on.set()
         await end
@@ -341,10 +343,10 @@ def test_what_fails_in_here_is_said_once_and_the_watch_goes_on(hosts, monkeypatc
             turns.append(now_ns)
             raise ValueError("of its own kind")
 
-    hosts.detective._detector = Broken()
+    hosts.hang_monitor._detector = Broken()
 
     async def play():
-        watching = asyncio.create_task(hosts.detective.watch())
+        watching = asyncio.create_task(hosts.hang_monitor.watch())
         async with asyncio.timeout(10):
             while len(turns) < 3:
                 await asyncio.sleep(0)
@@ -357,8 +359,8 @@ def test_what_fails_in_here_is_said_once_and_the_watch_goes_on(hosts, monkeypatc
 
 def test_traces_come_from_every_host_and_of_its_own_ranks(hosts):
     now = time.time_ns()
-    hosts.detective.clock("b", now, now + 30 * SECOND, now)
-    traces = asyncio.run(hosts.detective.traces())
+    hosts.hang_monitor.clock("b", now, now + 30 * SECOND, now)
+    traces = asyncio.run(hosts.hang_monitor.traces())
     assert {rank: entries[0].created_ns for rank, entries in traces.items()} == {0: 60 * SECOND, 1: 30 * SECOND}
     assert [(host, type(message)) for host, message in hosts.asked] == [("a", TraceRequest), ("b", TraceRequest)]
 
@@ -368,13 +370,13 @@ def test_an_attempt_that_begins_during_a_look_has_no_part_in_it(hosts):
 
     def begin_anew(host, message):
         ask(host, message)
-        if hosts.detective.attempt == 0:
-            hosts.detective.formed(replace(FORM, attempt=1))
+        if hosts.hang_monitor.attempt == 0:
+            hosts.hang_monitor.attempt_started(replace(FORM, attempt=1))
 
-    hosts.detective.ask = begin_anew
+    hosts.hang_monitor.ask = begin_anew
     hosts.stand_still()
-    asyncio.run(hosts.detective.turn())
-    assert hosts.names() == [] and hosts.detective.standing is None
+    asyncio.run(hosts.hang_monitor.turn())
+    assert hosts.names() == [] and hosts.hang_monitor.standing is None
 
 
 def test_a_clock_is_recorded_when_it_moves_by_more_than_a_millisecond_and_its_error(hosts):
@@ -382,14 +384,14 @@ def test_a_clock_is_recorded_when_it_moves_by_more_than_a_millisecond_and_its_er
     offsets_ms = [(0.5, 0.1), (30, 200), (30, 2), (30.5, 1), (35, 0.5), (500, 0.2)]
     for at, (offset_ms, way_ms) in enumerate(offsets_ms):
         sent, way, offset = now + at * SECOND, round(way_ms * 1e6), round(offset_ms * 1e6)
-        hosts.detective.offsets.clear()
-        hosts.detective.clock("b", sent, sent + way + offset, sent + 2 * way)
+        hosts.hang_monitor.offsets.clear()
+        hosts.hang_monitor.clock("b", sent, sent + way + offset, sent + 2 * way)
     told = [(event["offset_ns"], event["error_ns"]) for event in hosts.events if event["event"] == "clock"]
     assert told == [(30_000_000, 2_000_000), (500_000_000, 200_000)]
 
 
 def test_what_a_host_says_wrongly_costs_it_nothing(hosts):
-    hosts.detective.take("a", HeartbeatMessage(pulses=[None], calls=[]))
+    hosts.hang_monitor.take("a", HeartbeatMessage(pulses=[None], calls=[]))
     assert hosts.names() == ["notice"]
 
 
@@ -397,5 +399,5 @@ def test_of_a_week_of_tempos_and_looks_only_the_newest_are_kept(hosts):
     for number in range(20_000):
         hosts.record("look", host="b", rank=1, attempt=0, look={"host": "b", "rank": 1, "pid": 5, "at_ns": number})
     hosts.record("rank_started", host="b", rank=1, attempt=0, pid=5)
-    case = hosts.detective.case(lasts=True)
+    case = hosts.hang_monitor.case(lasts=True)
     assert case.looks[1].at_ns == 19_999 and len(case.events) == 2

@@ -69,7 +69,7 @@ def test_a_host_that_was_started_with_another_strategy_says_whose_counts(here, t
         return None
 
     local = SimpleNamespace(
-        identity=SimpleNamespace(name="algo-2"), form=lambda message: None, finish=finish,
+        identity=SimpleNamespace(name="algo-2"), start_attempt=lambda message: None, finish=finish,
         event=lambda name, **fields: said.append(fields["text"]),
     )  # fmt: skip
     job = Job(name="j", program=Program(kind=ProgramKind.SCRIPT, target="t.py"), gradients=here)

@@ -19,7 +19,7 @@ STEP_SECONDS = 0.1
 
 @dataclass
 class QuietDetective:
-    """Stands for the detective of a job that moves; it was judged when `judged` grows."""
+    """Stands for the hang_monitor of a job that moves; it was judged when `judged` grows."""
 
     attempt: int = 0
     standing: object = None
@@ -60,12 +60,12 @@ def a_job(**terms):
     return Job(name="j", program=program, **terms)
 
 
-def watched(job, *, seconds=40, started_ago=40, detective=None):
+def watched(job, *, seconds=40, started_ago=40, hang_monitor=None):
     """The events of one turn after `seconds` of even steps."""
     events = []
-    detective = detective or QuietDetective()
-    watch = PaceMonitor(job, detective, lambda name, **fields: events.append((name, fields)))
-    watch.formed()
+    hang_monitor = hang_monitor or QuietDetective()
+    watch = PaceMonitor(job, hang_monitor, lambda name, **fields: events.append((name, fields)))
+    watch.attempt_started()
     watch.started_ns = time.time_ns() - started_ago * SECOND
     now = time.time_ns()
     for second in range(seconds):
@@ -79,14 +79,14 @@ def watched(job, *, seconds=40, started_ago=40, detective=None):
         }  # fmt: skip
         watch.telemetry("a", [{"t_ns": now - (seconds - 1 - second) * SECOND, "progress": progress}])
     asyncio.run(watch.turn())
-    return events, detective
+    return events, hang_monitor
 
 
 def test_a_job_that_steps_has_its_tempo_recorded_and_judged():
-    events, detective = watched(a_job())
+    events, hang_monitor = watched(a_job())
     assert [name for name, _ in events] == ["tempo"]
     assert events[0][1]["tempo"]["step_seconds"] == pytest.approx(STEP_SECONDS, rel=0.05)
-    assert detective.judged == ["case"]
+    assert hang_monitor.judged == ["case"]
 
 
 def test_the_whole_step_timing_is_kept_each_time_and_told_when_it_says_something_new():
@@ -96,7 +96,7 @@ def test_the_whole_step_timing_is_kept_each_time_and_told_when_it_says_something
         watch = PaceMonitor(
             a_job(), QuietDetective(), lambda name, **fields: told.append(name), keep_timing=kept.append
         )
-        watch.formed()
+        watch.attempt_started()
         now = time.time_ns()
         for second in range(40):
             steps = (second + 1) * 10
@@ -116,12 +116,12 @@ def test_the_whole_step_timing_is_kept_each_time_and_told_when_it_says_something
 def test_what_needs_the_gil_in_the_ranks_is_asked_for_at_once_and_then_seldom(monkeypatch):
     now = 100.0
     monkeypatch.setattr("paceline.launch.coordinator.pace_monitor.time.monotonic", lambda: now)
-    detective = QuietDetective()
-    watch = PaceMonitor(a_job(), detective, lambda name, **fields: None)
-    watch.formed()
+    hang_monitor = QuietDetective()
+    watch = PaceMonitor(a_job(), hang_monitor, lambda name, **fields: None)
+    watch.attempt_started()
     for now in (100.0, 105.0, 110.0, 115.0, 120.0, 130.0):  # noqa: B007
         asyncio.run(watch.turn())
-    assert detective.finished == [True, False, False, True, False, True]
+    assert hang_monitor.finished == [True, False, False, True, False, True]
 
 
 def test_how_late_the_ranks_are_is_kept_at_every_turn_for_the_new_steps_alone():
@@ -141,16 +141,16 @@ def test_how_late_the_ranks_are_is_kept_at_every_turn_for_the_new_steps_alone():
             }
 
     async def play():
-        detective = WithTraces()
-        watch = PaceMonitor(a_job(), detective, lambda name, **fields: None, keep_lateness=frames.append)
-        watch.formed()
+        hang_monitor = WithTraces()
+        watch = PaceMonitor(a_job(), hang_monitor, lambda name, **fields: None, keep_lateness=frames.append)
+        watch.attempt_started()
         for second in range(41):
             progress = {
                 str(rank): {"rank": rank, "attempt": 0, "step_count": second * 10, "step_seconds": float(second)}
                 for rank in range(2)
             }
             watch.telemetry("a", [{"t_ns": now - (40 - second) * SECOND, "progress": progress}])
-        detective.since = 100
+        hang_monitor.since = 100
         await watch.turn()
         await watch.turn()
 
@@ -160,9 +160,9 @@ def test_how_late_the_ranks_are_is_kept_at_every_turn_for_the_new_steps_alone():
     assert frame.to_step > frame.from_step > 90
 
 
-def test_a_job_that_stands_is_the_detectives_alone():
-    events, detective = watched(a_job(), detective=QuietDetective(standing=object()))
-    assert not events and not detective.judged
+def test_a_job_that_stands_is_the_hang_monitors_alone():
+    events, hang_monitor = watched(a_job(), hang_monitor=QuietDetective(standing=object()))
+    assert not events and not hang_monitor.judged
 
 
 def test_a_limit_that_will_cut_the_job_is_said():
@@ -174,7 +174,7 @@ def test_a_limit_that_will_cut_the_job_is_said():
 
 def test_the_steps_of_a_job_come_from_its_epochs_and_its_loader():
     job = a_job(max_run_seconds=1000.0, contract=Contract(hyperparameters={"epochs": 3}))
-    events, _ = watched(job, detective=QuietDetective(batches=250))
+    events, _ = watched(job, hang_monitor=QuietDetective(batches=250))
     assert dict(events)["forecast"]["forecast"]["total_steps"] == 750
 
 
@@ -183,7 +183,7 @@ def test_the_same_forecast_is_said_once(limit):
     async def play():
         events = []
         watch = PaceMonitor(a_job(**limit), QuietDetective(), lambda name, **fields: events.append(name))
-        watch.formed()
+        watch.attempt_started()
         now = time.time_ns()
         for second in range(40):
             steps = (second + 1) * 10

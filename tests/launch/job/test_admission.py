@@ -79,10 +79,10 @@ def test_a_node_rank_beyond_the_jobs_hosts_is_refused():
 @pytest.mark.parametrize(("min_hosts", "room"), [(4, 4), (1, 8)])
 def test_a_full_job_takes_nobody_in_and_says_that_there_may_be_room_later(min_hosts, room):
     job = replace(JOB, min_hosts=min_hosts, node_rank=None)
-    seats = tuple(Member(host=f"n{number}", address="10.0.0.1", ranks=8) for number in range(room))
+    members = tuple(Member(host=f"n{number}", address="10.0.0.1", ranks=8) for number in range(room))
     newcomer = hello(node_rank=None, hosts_wanted=(min_hosts, 4))
-    assert why_refused(job, seats[:-1], "10.0.0.1", newcomer) is None
-    refused = why_refused(job, seats, "10.0.0.1", newcomer)
+    assert why_refused(job, members[:-1], "10.0.0.1", newcomer) is None
+    refused = why_refused(job, members, "10.0.0.1", newcomer)
     assert refused is not None and refused.later
 
 

@@ -37,8 +37,8 @@ class Play:
         )
         self.state, self.actions, self.at = begin(job, 0.0, saved_step, is_named=is_named), (), 0.0
         for number, (host, ranks) in enumerate((("h0", 2), ("h1", 1))):
-            seat = Member(host=host, address="127.0.0.1", ranks=ranks, node_rank=number)
-            self.feed(HostJoined(0.0, seat))
+            member = Member(host=host, address="127.0.0.1", ranks=ranks, node_rank=number)
+            self.feed(HostJoined(0.0, member))
 
     def feed(self, event):
         self.at += 1.0
@@ -351,10 +351,10 @@ def test_a_host_that_leaves_while_its_ranks_are_killed_makes_it_an_ordinary_fail
 
 def test_other_hosts_than_those_that_keep_the_state_begin_at_the_start():
     play = Play(max_restarts=1).exits(2).idle("h0", {0: (7,), 1: (7,)})
-    seats = tuple(seat for seat in play.state.seats if seat.host != "h0")
+    members = tuple(member for member in play.state.members if member.host != "h0")
     newcomer = Member(host="h9", address="127.0.0.9", ranks=2, node_rank=0)
     play.state, _ = step(play.state, HostJoined(1.0, newcomer))
-    assert seats
+    assert members
     play.idle("h1", {2: (7,)})
     form = play.actions[-1]
     assert isinstance(form, StartAttempt)

@@ -47,7 +47,7 @@ def play(state: JobState, *events):
     return state, actions
 
 
-def seat(host: str, node_rank: int | None = None, ranks: int = 2) -> Member:
+def member(host: str, node_rank: int | None = None, ranks: int = 2) -> Member:
     return Member(host=host, address="127.0.0.1", ranks=ranks, node_rank=node_rank)
 
 
@@ -59,22 +59,22 @@ def exited(host: str, rank: int, code: int, at: float = 10.0, attempt: int = 0) 
 
 def running(hosts: int = 2, **terms) -> JobState:
     terms = {"min_hosts": hosts, "max_hosts": hosts, **terms}
-    joined = [HostJoined(0.0, seat(f"h{number}", number)) for number in range(hosts)]
+    joined = [HostJoined(0.0, member(f"h{number}", number)) for number in range(hosts)]
     state, actions = play(begin(a_job(**terms), 0.0), *joined)
     assert isinstance(actions[0], StartAttempt)
     return state
 
 
 def test_a_job_forms_when_every_host_has_joined_and_not_before():
-    state, actions = play(begin(a_job(min_hosts=2, max_hosts=2), 0.0), HostJoined(0.0, seat("h1", 1)))
+    state, actions = play(begin(a_job(min_hosts=2, max_hosts=2), 0.0), HostJoined(0.0, member("h1", 1)))
     assert actions == () and state.phase is JobPhase.WAITING
-    state, (form,) = step(state, HostJoined(1.0, seat("h0", 0)))
+    state, (form,) = step(state, HostJoined(1.0, member("h0", 0)))
     assert form.world_size == 4 and state.phase is JobPhase.RUNNING
 
 
 def test_ranks_are_placed_by_node_rank_and_not_by_arrival():
     state = begin(a_job(min_hosts=2, max_hosts=2), 0.0)
-    _, (form,) = play(state, HostJoined(0.0, seat("late", 1, ranks=3)), HostJoined(0.0, seat("first", 0)))
+    _, (form,) = play(state, HostJoined(0.0, member("late", 1, ranks=3)), HostJoined(0.0, member("first", 0)))
     assert [(p.host, p.node_rank, p.first_rank, p.ranks) for p in form.placements] == [
         ("first", 0, 0, 2),
         ("late", 1, 2, 3),
@@ -83,7 +83,7 @@ def test_ranks_are_placed_by_node_rank_and_not_by_arrival():
 
 def test_without_node_ranks_arrival_places():
     state = begin(a_job(min_hosts=2, max_hosts=2), 0.0)
-    _, (form,) = play(state, HostJoined(0.0, seat("a")), HostJoined(0.0, seat("b")))
+    _, (form,) = play(state, HostJoined(0.0, member("a")), HostJoined(0.0, member("b")))
     assert [p.host for p in form.placements] == ["a", "b"]
 
 
@@ -98,14 +98,14 @@ def test_missing_hosts_are_said_after_5_seconds_and_then_every_30():
 
 def test_hosts_that_never_come_end_the_job_with_201():
     state, _ = step(
-        begin(a_job(min_hosts=2, max_hosts=2, join_timeout_seconds=60), 0.0), HostJoined(0.0, seat("h0", 0))
+        begin(a_job(min_hosts=2, max_hosts=2, join_timeout_seconds=60), 0.0), HostJoined(0.0, member("h0", 0))
     )
     _, (finish,) = step(state, Tick(60.0))
     assert finish.outcome.exit_code == 201
 
 
 def test_an_elastic_job_forms_with_the_least_number_after_the_last_call():
-    state, _ = step(begin(a_job(min_hosts=1, max_hosts=2, last_call_seconds=30), 0.0), HostJoined(0.0, seat("h0")))
+    state, _ = step(begin(a_job(min_hosts=1, max_hosts=2, last_call_seconds=30), 0.0), HostJoined(0.0, member("h0")))
     state, actions = step(state, Tick(29.0))
     assert actions == ()
     state, (form,) = step(state, Tick(30.0))
@@ -219,7 +219,7 @@ def test_an_elastic_job_goes_on_at_the_smaller_size_when_a_host_is_lost():
 def test_a_returning_host_is_taken_at_the_next_restart_and_not_before():
     state = running(min_hosts=1, max_restarts=2)
     state, _ = play(state, HostLeft(5.0, "h1", "gone"), idle(6.0, "h0", 0))
-    state, actions = step(state, HostJoined(7.0, seat("h1", 1)))
+    state, actions = step(state, HostJoined(7.0, member("h1", 1)))
     assert actions == ()
     _, (_, form) = play(state, exited("h0", 0, 1, attempt=1), idle(9.0, "h0", 1))
     assert form.world_size == 4
@@ -343,12 +343,12 @@ def test_a_host_that_leaves_an_elastic_job_costs_the_others_no_restart():
     assert (dismissed.host, dismissed.outcome.exit_code, dismissed.outcome.status) == ("h1", 130, Status.STOPPED)
     assert [placement.host for placement in form.placements] == ["h0"]
     # It may come back, and has a place in the next attempt.
-    state, actions = play(state, HostLeft(9.1, "h1", "ended"), HostJoined(12.0, seat("h1")))
-    assert not actions and state.phase is JobPhase.RUNNING and len(state.seats) == 2
+    state, actions = play(state, HostLeft(9.1, "h1", "ended"), HostJoined(12.0, member("h1")))
+    assert not actions and state.phase is JobPhase.RUNNING and len(state.members) == 2
 
 
 def test_a_host_that_waits_may_leave_an_elastic_job_at_once():
-    state = play(running(2, **ELASTIC), HostJoined(3.0, seat("h2")))[0]
+    state = play(running(2, **ELASTIC), HostJoined(3.0, member("h2")))[0]
     state, actions = play(state, HostLeaves(4.0, "h2", CTRL_C))
     assert [action.host for action in actions] == ["h2"] and isinstance(actions[0], Dismiss)
     assert state.phase is JobPhase.RUNNING
@@ -359,7 +359,7 @@ def test_where_too_few_hosts_are_left_the_job_waits_for_one_to_come_back():
     state = play(running(3, **terms), HostLeaves(5.0, "h1", CTRL_C), HostLeaves(5.1, "h2", CTRL_C))[0]
     state, actions = play(state, *(idle(9.0, f"h{number}", 0) for number in range(3)))
     assert [type(action) for action in actions] == [ReportRestart, Dismiss, Dismiss]
-    state, actions = play(state, HostJoined(20.0, seat("h9")))
+    state, actions = play(state, HostJoined(20.0, member("h9")))
     assert isinstance(actions[0], StartAttempt) and state.phase is JobPhase.RUNNING
 
 
@@ -385,7 +385,7 @@ def any_event(chance: random.Random, at: float, attempt: int):
     code = chance.choice([0, 0, 0, 1, -9, 202])
     return chance.choice(
         [
-            HostJoined(at, seat(host, chance.choice([None, None, 0, 3]), ranks=chance.choice([1, 2, 3]))),
+            HostJoined(at, member(host, chance.choice([None, None, 0, 3]), ranks=chance.choice([1, 2, 3]))),
             HostLeft(at, host, "gone"),
             exited(host, chance.randrange(8), code, at, attempt),
             exited(host, chance.randrange(8), code, at, attempt),
@@ -418,7 +418,7 @@ def test_whatever_comes_in_whatever_order_the_job_forms_at_a_size_it_allows_and_
         for form in forms:
             hosts = [placement.host for placement in form.placements]
             assert job.min_hosts <= len(hosts) <= job.max_hosts and len(set(hosts)) == len(hosts)
-            assert set(hosts) <= {found.host for found in state.seats}
+            assert set(hosts) <= {found.host for found in state.members}
             first_ranks = [placement.first_rank for placement in form.placements]
             assert first_ranks == [sum(p.ranks for p in form.placements[:n]) for n in range(len(hosts))]
             assert form.attempt == state.attempt

@@ -81,7 +81,7 @@ LOADING_SECONDS = 15.0
 
 @dataclass(slots=True)
 class HostAgent:
-    """One host's ranks. `form`, `stop`, `kill` and `finish` are the coordinator's commands."""
+    """One host's ranks. `start_attempt`, `start_ranks`, `stop`, `kill` and `finish` are the coordinator's commands."""
 
     job: Job
     """The job as this host's command line describes it."""
@@ -138,7 +138,7 @@ class HostAgent:
     _not_forked: str = "its ranks had not made their first step"
     _attempt: int = 0
     _oom_before: OomCounters | None = None
-    _formed_at: float = 0.0
+    _began_at: float = 0.0
     _abandoned: bool = False
     _told_refused: bool = False
     # Processes in which TensorFlow was told by SIGTERM that the job is stopped.
@@ -196,7 +196,7 @@ class HostAgent:
             lambda said: self.uplink(said),
         )
 
-    def form(self, message: StartAttemptMessage) -> None:
+    def start_attempt(self, message: StartAttemptMessage) -> None:
         """Begin to start this host's ranks of one attempt. A stop that arrives directly afterwards applies to this attempt."""
         self._attempt, self._abandoned, self._at_once = message.attempt, False, False
         self._first_rank = next(p.first_rank for p in message.placements if p.host == self.identity.name)
@@ -206,21 +206,21 @@ class HostAgent:
         self._companion_lost = self._serves_until = ""
         self._unneeded.set()
         self.workers = None
-        self._formed_at = time.monotonic()
+        self._began_at = time.monotonic()
         self._reaping = self._reaping or self._spawn(self._reap_orphans())
-        self._spawn(self._form(message))
+        self._spawn(self._prepare_attempt(message))
 
     async def _reap_orphans(self) -> None:
         while True:
             await asyncio.sleep(REAP_SECONDS)
             self.processes.reap_orphans()
 
-    def go(self, attempt: int) -> None:
-        """Every host has its data: start the ranks that `form` has prepared."""
+    def start_ranks(self, attempt: int) -> None:
+        """Every host has its data: start the ranks that `start_attempt` has prepared."""
         if attempt == self._attempt:
             self._going.set()
 
-    async def _form(self, message: StartAttemptMessage) -> None:
+    async def _prepare_attempt(self, message: StartAttemptMessage) -> None:
         try:
             await self._prepare_and_start(message)
         except PacelineError as error:
@@ -652,7 +652,7 @@ class HostAgent:
             others=frozenset({*self.workers.pids().values(), *ranks} - own_rank),
             below=frozenset() if end.pid in ranks else frozenset(own_rank),
             oom_before=self._oom_before,
-            began=self._formed_at,
+            began=self._began_at,
             state_mismatch=self._is_mismatch(end),
             not_put_back=self._is_not_put_back(end),
             told_to_save=end.pid in self._told_to_save,

@@ -216,9 +216,9 @@ class PeerAgent:
             match message:
                 case StartAttemptMessage():
                     self._say_another_strategy(message)
-                    self.local.form(message)
+                    self.local.start_attempt(message)
                 case StartWorkersMessage():
-                    self.local.go(message.attempt)
+                    self.local.start_ranks(message.attempt)
                 case ClaimedMessage():
                     self.local.data.claimed(message.same, message.taken)
                 case GatherMessage():

@@ -78,37 +78,37 @@ MOST_ATTEMPTS = 100_000
 LATENESS_BYTES, TIMING_BYTES = 256, 4096
 
 
-def form_message(
-    job: Job, form: StartAttempt, address: str, hash_seed: int | None = None, *, agent_store: bool = False
+def start_message(
+    job: Job, start: StartAttempt, address: str, hash_seed: int | None = None, *, agent_store: bool = False
 ) -> StartAttemptMessage:
     """The message that starts the attempt on every host. `address` is the first host's address, where the store is.
 
     `agent_store`: this host can hold it. A rank alone serves its own, which nobody else needs.
     """
     return StartAttemptMessage(
-        attempt=form.attempt,
-        placements=form.placements,
+        attempt=start.attempt,
+        placements=start.placements,
         master_addr=address,
         store_port=job.store_port or free_store_port(),
         gradients=job.gradients,
         allow_lossy=job.allow_lossy,
         together=job.fetches,
-        resume_step=form.resume_step,
-        keeps_state=form.keeps_state,
+        resume_step=start.resume_step,
+        keeps_state=start.keeps_state,
         hash_seed=hash_seed,
-        agent_store=agent_store and form.world_size > 1,
+        agent_store=agent_store and start.world_size > 1,
     )
 
 
-def formed_fields(form: StartAttempt, message: StartAttemptMessage) -> dict[str, Any]:
+def started_fields(start: StartAttempt, message: StartAttemptMessage) -> dict[str, Any]:
     """The fields of the event attempt_started."""
     return {
-        "attempt": form.attempt,
-        "world_size": form.world_size,
+        "attempt": start.attempt,
+        "world_size": start.world_size,
         "store_port": message.store_port,
         "hosts": [
             {"host": p.host, "node_rank": p.node_rank, "first_rank": p.first_rank, "ranks": p.ranks}
-            for p in form.placements
+            for p in start.placements
         ],
     }
 
@@ -202,9 +202,9 @@ class Coordinator:
     """Where the token comes from, for people."""
     token_file: Path | None = None
     """The user's own token file, of which other hosts need a copy; None: the token was given, or there is none."""
-    detective: HangMonitor = field(init=False)
+    hang_monitor: HangMonitor = field(init=False)
     """Watches for hangs and finds their causes."""
-    tempo_watch: PaceMonitor = field(init=False)
+    pace_monitor: PaceMonitor = field(init=False)
     """Watches the step times of the job."""
     restarts: RestartMonitor = field(init=False)
     """Watches what restarts cost."""
@@ -226,7 +226,7 @@ class Coordinator:
     _begun: asyncio.Event = field(default_factory=asyncio.Event)
     _finished: asyncio.Future[Outcome] | None = None
     _outcome: Outcome | None = None
-    _formed: job_state.StartAttempt | None = None
+    _started: job_state.StartAttempt | None = None
     _resume: job_state.Resume | None = None
     _hash_seed: int | None = None
     _disk: DiskThread = field(default_factory=DiskThread)
@@ -247,11 +247,11 @@ class Coordinator:
         self._hash_seed = self.hash_seed
         if self._hash_seed is None and self.job.resume:
             self._hash_seed = 1 + secrets.randbelow(2**32 - 1)
-        self.detective = HangMonitor(run=self.run_facts, ask=self._send, record=self.record, hung=self._hung)
+        self.hang_monitor = HangMonitor(run=self.run_facts, ask=self._send, record=self.record, hung=self._hung)
         self._lateness = LatenessFile(self.directory.lateness_file)
-        self.tempo_watch = PaceMonitor(
+        self.pace_monitor = PaceMonitor(
             self.job,
-            self.detective,
+            self.hang_monitor,
             self.record,
             inputs=PaceInputs(self.directory.path),
             keep_timing=self._keep_timing,
@@ -260,7 +260,7 @@ class Coordinator:
         self.restarts = RestartMonitor(self.directory.path, self.run_facts.started_ns, self.record)
         if self.state.resume is not None:
             self.restarts.goes_on(self.state.resume.step)
-        self.resumes = ResumeMonitor(self.record, self.detective.offset_ns)
+        self.resumes = ResumeMonitor(self.record, self.hang_monitor.offset_ns)
         self.data = ArtifactCollector(
             self.job, self.run_facts.id, self.local, self.peers, lambda: self._placed.keys(), self.record
         )
@@ -270,17 +270,17 @@ class Coordinator:
         loop = asyncio.get_running_loop()
         self._finished = loop.create_future()
         name = self.local.identity.name
-        self._spawn(self.detective.watch())
-        self._spawn(self.tempo_watch.watch())
+        self._spawn(self.hang_monitor.watch())
+        self._spawn(self.pace_monitor.watch())
         self._status(Status.IN_PROGRESS, SecondaryStatus.PENDING)
-        seat = job_state.Member(
+        member = job_state.Member(
             host=name,
             address=self.address,
             ranks=self.job.ranks_per_host,
             node_rank=self.job.node_rank,
             ports=self.local.ports.numbers,
         )
-        self.feed(job_state.HostJoined(loop.time(), seat))
+        self.feed(job_state.HostJoined(loop.time(), member))
         self._begun.set()
         self._spawn(self._tick())
         try:
@@ -316,7 +316,7 @@ class Coordinator:
         """Write one event to events.jsonl and report it for the terminal."""
         record = {"t_ns": fields.pop("t_ns", None) or time.time_ns(), "event": event, **fields}
         self._disk.write(self.events.append, record)
-        self.detective.noted(record)
+        self.hang_monitor.noted(record)
         self.report(record)
 
     def _keep_lateness(self, frame: LatenessFrame) -> None:
@@ -343,7 +343,7 @@ class Coordinator:
         try:
             yield
         except Exception as error:
-            self.detective.say_failed(error)
+            self.hang_monitor.say_failed(error)
 
     def _hung(self, confirmation: Confirmation) -> None:
         """Handle a confirmed hang as --on-hang says: only report it, or end the attempt."""
@@ -358,22 +358,22 @@ class Coordinator:
     def _act(self, action: job_state.Action) -> None:
         match action:
             case job_state.StartAttempt():
-                self._form(action)
+                self._start_attempt(action)
             case StartWorkersMessage():
-                self._go(action)
+                self._start_ranks(action)
             case StopMessage():
-                self.detective.ending = True
+                self.hang_monitor.ending = True
                 self.record("stopping", signal=action.signal, grace_seconds=action.grace_seconds, reason=action.reason)
                 self._broadcast(action)
                 self.local.stop(action)
             case KillMessage():
-                self.detective.ending = True
+                self.hang_monitor.ending = True
                 if action.at_once:
                     self.record("stopping", signal="SIGKILL", grace_seconds=0.0, reason=action.reason)
                 self._broadcast(action)
                 self.local.kill(at_once=action.at_once)
             case job_state.ReportWaiting():
-                missing = missing_hosts(self.job, self.state.seats, self.address)
+                missing = missing_hosts(self.job, self.state.members, self.address)
                 self.record("waiting", waited_seconds=round(action.waited_seconds), missing=missing)
                 if self.token_file is not None and not self.told_token:
                     self.told_token = True
@@ -390,9 +390,9 @@ class Coordinator:
                     self._finished.set_result(action.outcome)
 
     def _report_restart(self, action: job_state.ReportRestart) -> None:
-        case, resume = self.detective.last_case(), action.resume
+        case, resume = self.hang_monitor.last_case(), action.resume
         self._resume = resume
-        self._spawn(self._conclude(case, frozenset(self.detective.exits), resumed=resume is not None))
+        self._spawn(self._conclude(case, frozenset(self.hang_monitor.exits), resumed=resume is not None))
         with self._without_harm():
             resume_step = None if resume is None else resume.step
             self.restarts.ended(self.progress, action.attempt - 1, resume_step, action.made_count)
@@ -412,32 +412,32 @@ class Coordinator:
             with self._without_harm():
                 case = await self.late_exits.with_exits(case, ranks)
             self.late_exits.forget(case.attempt)
-        await self.detective.conclude(case, resumed=resumed)
+        await self.hang_monitor.conclude(case, resumed=resumed)
 
-    def _form(self, form: job_state.StartAttempt) -> None:
-        message = form_message(self.job, form, self.address, self._hash_seed, agent_store=self.agent_store)
-        self.record("attempt_started", **formed_fields(form, message))
+    def _start_attempt(self, start: job_state.StartAttempt) -> None:
+        message = start_message(self.job, start, self.address, self._hash_seed, agent_store=self.agent_store)
+        self.record("attempt_started", **started_fields(start, message))
         self._status(Status.IN_PROGRESS, SecondaryStatus.DOWNLOADING if message.together else SecondaryStatus.TRAINING)
-        self._placed = {placement.host: placement for placement in form.placements}
-        for placement in form.placements:
+        self._placed = {placement.host: placement for placement in start.placements}
+        for placement in start.placements:
             if placement.host in self.peers:
                 self.peers[placement.host].send(message)
-        self._formed = form
-        self.resumes.began(form, self._resume if form.resume_step is not None else None)
+        self._started = start
+        self.resumes.began(start, self._resume if start.resume_step is not None else None)
         if not message.together:
             self._watch_ranks()
-        self.local.form(message)
+        self.local.start_attempt(message)
 
-    def _go(self, message: StartWorkersMessage) -> None:
+    def _start_ranks(self, message: StartWorkersMessage) -> None:
         self._status(Status.IN_PROGRESS, SecondaryStatus.TRAINING)
         self._broadcast(message)
         self._watch_ranks()
-        self.local.go(message.attempt)
+        self.local.start_ranks(message.attempt)
 
     def _watch_ranks(self) -> None:
-        assert self._formed is not None
-        self.detective.formed(self._formed)
-        self.tempo_watch.formed()
+        assert self._started is not None
+        self.hang_monitor.attempt_started(self._started)
+        self.pace_monitor.attempt_started()
 
     def _send(self, host: str, message: SnapshotRequest | TraceRequest) -> None:
         """Send a request to one host, which may be this host. A host that has left does not answer."""
@@ -484,7 +484,7 @@ class Coordinator:
                 exit = replace(message.exit, host=host)
                 if not message.early:
                     self.late_exits.take(exit)
-                self.detective.exited(exit)
+                self.hang_monitor.exited(exit)
                 self.feed(job_state.HostSaid(_now(), host, msgspec.structs.replace(message, exit=exit)))
             case IdleMessage() | ReadyMessage():
                 self.feed(job_state.HostSaid(_now(), host, message))
@@ -499,7 +499,7 @@ class Coordinator:
             case LinesMessage():
                 self._take_lines(host, message)
             case HeartbeatMessage() | SnapshotReply() | TraceReply() | Pong():
-                self.detective.take(host, message)
+                self.hang_monitor.take(host, message)
             case RefusedMessage():
                 self.record(
                     "refused", host=host, code=message.code, what=message.what, saw=message.saw, next=message.next
@@ -521,10 +521,10 @@ class Coordinator:
             progress = message.lines[-1].get("progress")
             self.progress[host] = self._of_newest(progress) if isinstance(progress, dict) else {}
             with self._without_harm():
-                self.detective.telemetry(host, message.lines)
-                self.tempo_watch.telemetry(host, message.lines)
-                if self._formed is not None:
-                    self.restarts.look(host, self.progress, self._formed.attempt, self._formed.world_size)
+                self.hang_monitor.telemetry(host, message.lines)
+                self.pace_monitor.telemetry(host, message.lines)
+                if self._started is not None:
+                    self.restarts.look(host, self.progress, self._started.attempt, self._started.world_size)
         if host == self.local.identity.name:
             return
         size_bytes = self.peers[host].received_bytes
@@ -536,7 +536,7 @@ class Coordinator:
 
     def _of_newest(self, progress: dict[str, Any]) -> dict[str, Any]:
         """Without ranks of the attempt before: what they left may come when the next attempt has begun."""
-        newest = 0 if self._formed is None else self._formed.attempt
+        newest = 0 if self._started is None else self._started.attempt
         return {
             rank: one
             for rank, one in progress.items()
@@ -592,7 +592,7 @@ class Coordinator:
     def _welcome(self, link: Connection, hello: Message, peer_address: str) -> str:
         if not isinstance(hello, Hello):
             raise WireError(f"expected a hello, got {type(hello).__name__}")
-        if refused := why_refused(self.job, self.state.seats, self.address, hello):
+        if refused := why_refused(self.job, self.state.members, self.address, hello):
             link.send(refused)
             self.record("notice", text=f"host {hello.host_name} was refused: {refused.what}; {refused.saw}")
             return ""
@@ -615,10 +615,10 @@ class Coordinator:
         self.record("host_joined", host=name, address=address, ranks=hello.ranks)
         self._spawn(link.beat())
         self._spawn(link.ask_time())
-        seat = job_state.Member(
+        member = job_state.Member(
             host=name, address=address, ranks=hello.ranks, node_rank=hello.node_rank, ports=hello.ports
         )
-        self.feed(job_state.HostJoined(_now(), seat))
+        self.feed(job_state.HostJoined(_now(), member))
         return name
 
     def _lose(self, name: str, link: Connection, reason: str) -> None:
@@ -667,7 +667,7 @@ class Coordinator:
         await self.local.finish(outcome.exit_code, outcome.failure_text())
         await self._wait_for_farewells()
         outcome = replace(outcome, exits=self.late_exits.as_judged(outcome.exits))
-        await self.detective.conclude(self.detective.last_case())
+        await self.hang_monitor.conclude(self.hang_monitor.last_case())
         if self._lateness.lost:
             text = f"how late the ranks were could not be written {self._lateness.lost} times (disk full?)"
             self.record("notice", text=text)

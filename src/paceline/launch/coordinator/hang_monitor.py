@@ -170,22 +170,22 @@ class HangMonitor:
 
     # ------------------------------------------------------------------------------------------------------- what is heard
 
-    def formed(self, form: StartAttempt) -> None:
+    def attempt_started(self, start: StartAttempt) -> None:
         """Begin a new attempt, and forget the previous attempt."""
-        self.attempt = form.attempt
+        self.attempt = start.attempt
         self.placed = {
             rank: placement.host
-            for placement in form.placements
+            for placement in start.placements
             for rank in range(placement.first_rank, placement.first_rank + placement.ranks)
         }
         self.pulses.clear()
         self.exits.clear()
         self._records.clear()
         self.standing, self.ending, self._unjudged, self.timing = None, False, False, None
-        self._detector = StallDetector(form.world_size)
-        self._comparison = CallComparison(attempt=form.attempt)
+        self._detector = StallDetector(start.world_size)
+        self._comparison = CallComparison(attempt=start.attempt)
         self._recorded_divergences, self._has_diverged = [], False
-        self._recorded = CallComparison(basis="flight recorder", attempt=form.attempt)
+        self._recorded = CallComparison(basis="flight recorder", attempt=start.attempt)
 
     def take(self, host: str, message: HeartbeatMessage | SnapshotReply | TraceReply | Pong) -> None:
         """Handle a host's message for this monitor. An error in the message does not cost the host its place in the job."""

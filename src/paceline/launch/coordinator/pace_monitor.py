@@ -39,7 +39,7 @@ class PaceMonitor:
 
     job: Job
     """The job as the first host's command line describes it."""
-    detective: HangMonitor
+    hang_monitor: HangMonitor
     """Reads flight recorders, takes snapshots of ranks and judges."""
     record: Callable[..., None]
     """Writes an event."""
@@ -53,7 +53,7 @@ class PaceMonitor:
     """Appends how late the ranks were in the newest steps to the recording."""
     _tracker: StepTimer = field(default_factory=StepTimer)
     _forecast: Forecast | None = None
-    _formed_at: float = 0.0
+    _began_at: float = 0.0
     _tempo_due: float = 0.0
     _looked_when: float = -LOOK_SECONDS
     _look_seconds: float = LOOK_SECONDS
@@ -65,12 +65,12 @@ class PaceMonitor:
     _late_ns: int = 0
     _finished_due: float = 0.0
 
-    def formed(self) -> None:
+    def attempt_started(self) -> None:
         """Begin a new attempt, and forget the previous attempt."""
         if self.started_ns is None:
             self.started_ns = time.time_ns()
         self._tracker = StepTimer()
-        self._formed_at = time.monotonic()
+        self._began_at = time.monotonic()
         self._told, self._late_step, self._late_ns, self._finished_due = None, 0, 0, 0.0
 
     def telemetry(self, host: str, lines: Iterable[dict[str, Any]]) -> None:
@@ -78,7 +78,7 @@ class PaceMonitor:
         for line in lines:
             t_ns, progress = line.get("t_ns"), line.get("progress")
             if isinstance(t_ns, int) and isinstance(progress, dict):
-                here_ns = t_ns - self.detective.offset_ns(host)
+                here_ns = t_ns - self.hang_monitor.offset_ns(host)
                 self.inputs.telemetry(host, here_ns, line)
                 self._tracker.progress(host, here_ns, progress)
             self._tracker.telemetry(host, line)
@@ -90,18 +90,18 @@ class PaceMonitor:
             try:
                 await self.turn()
             except Exception as error:
-                self.detective.say_failed(error)
+                self.hang_monitor.say_failed(error)
 
     async def turn(self) -> None:
         """Read the flight recorders, then record and judge the step timing, unless the job stands still."""
-        if self.detective.standing is not None or self.detective.ending or not self.detective.pulses:
+        if self.hang_monitor.standing is not None or self.hang_monitor.ending or not self.hang_monitor.pulses:
             return
         now = time.monotonic()
         wants_finished = now >= self._finished_due
         if wants_finished:
             self._finished_due = now + FINISHED_SECONDS
-        traces = await self.detective.traces(finished=wants_finished)
-        await self.detective.compare(traces)
+        traces = await self.hang_monitor.traces(finished=wants_finished)
+        await self.hang_monitor.compare(traces)
         for rank, entries in traces.items():
             self.inputs.trace(rank, entries)
             self._tracker.trace(rank, entries)
@@ -120,7 +120,7 @@ class PaceMonitor:
             await self._tell(tempo, now)
 
     def _is_early(self) -> bool:
-        return time.monotonic() - self._formed_at < EARLY_FOR_SECONDS
+        return time.monotonic() - self._began_at < EARLY_FOR_SECONDS
 
     def _keep_lateness(self, tempo: StepTiming) -> None:
         found = self._tracker.late_after(self._late_step)
@@ -129,7 +129,7 @@ class PaceMonitor:
         longest_ns = round(LONGEST_WINDOW_SECONDS * 1e9)
         self.keep_lateness(
             LatenessFrame(
-                attempt=self.detective.attempt,
+                attempt=self.hang_monitor.attempt,
                 from_ns=max(self._late_ns, tempo.at_ns - longest_ns),
                 to_ns=tempo.at_ns,
                 from_step=found.from_step,
@@ -143,19 +143,19 @@ class PaceMonitor:
 
     async def _tell(self, tempo: StepTiming, now: float) -> None:
         """Record the step timing: the whole of it in a file of its own, and as an event what stands out, if it says something new."""
-        tempo = replace(tempo, attempt=self.detective.attempt)
+        tempo = replace(tempo, attempt=self.hang_monitor.attempt)
         self.keep_timing(tempo)
         if self._told is None or now >= self._told_at + REPEAT_SECONDS or _has_changed(self._told, tempo):
             self._told, self._told_at = tempo, now
             self.record("tempo", attempt=tempo.attempt, tempo=to_plain(standing_out(tempo)))
-        self.detective.timing = tempo
+        self.hang_monitor.timing = tempo
         wanted = wants_look(tempo)
         is_same = wanted == self._looked_at
         if wanted and now >= self._looked_when + (self._look_seconds if is_same else LOOK_SECONDS):
             self._look_seconds = min(2 * self._look_seconds, LONGEST_LOOK_SECONDS) if is_same else LOOK_SECONDS
             self._looked_at, self._looked_when = wanted, now
-            self.detective.record_looks(*await self.detective.look(wanted))
-        await self.detective.judge(self.detective.case(lasts=True))
+            self.hang_monitor.record_looks(*await self.hang_monitor.look(wanted))
+        await self.hang_monitor.judge(self.hang_monitor.case(lasts=True))
 
     def _forecast_from(self, tempo: StepTiming) -> None:
         if self.started_ns is None:
@@ -168,12 +168,12 @@ class PaceMonitor:
             total=total_steps(
                 self.job.total_steps,
                 epochs_of(self.job.contract.hyperparameters, self.job.program.arguments),
-                self.detective.loader_batches(),
+                self.hang_monitor.loader_batches(),
             ),
         )
         if found is not None and self._is_news(found):
             self._forecast = found
-            self.record("forecast", attempt=self.detective.attempt, forecast=to_plain(found))
+            self.record("forecast", attempt=self.hang_monitor.attempt, forecast=to_plain(found))
 
     def _is_news(self, found: Forecast) -> bool:
         before = self._forecast

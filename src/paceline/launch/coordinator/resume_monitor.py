@@ -22,10 +22,10 @@ class ResumeMonitor:
     _missing: set[str] = field(default_factory=set)
     _stepped_ns: int = 0
 
-    def began(self, form: StartAttempt, resume: Resume | None) -> None:
+    def began(self, start: StartAttempt, resume: Resume | None) -> None:
         """An attempt begins. `resume`: what it goes on from; None: from the start of the script."""
-        self._resume, self._attempt, self._stepped_ns = resume, form.attempt, 0
-        self._missing = {placement.host for placement in form.placements}
+        self._resume, self._attempt, self._stepped_ns = resume, start.attempt, 0
+        self._missing = {placement.host for placement in start.placements}
 
     def take(self, host: str, message: ResumedMessage) -> None:
         """Every rank of a host has made a step again. The last host completes the resume."""

@@ -11,7 +11,7 @@ from paceline.probes.ports import is_local_address
 SPARE_FACTOR = 2
 
 
-def missing_hosts(job: Job, seats: Sequence[Member], address: str) -> list[dict[str, Any]]:
+def missing_hosts(job: Job, members: Sequence[Member], address: str) -> list[dict[str, Any]]:
     """One entry per missing host: its node rank and its ranks if they are known, and what was seen.
 
     Holds:  static node ranks -> one entry per missing node rank; otherwise one entry that counts the missing hosts
@@ -19,9 +19,9 @@ def missing_hosts(job: Job, seats: Sequence[Member], address: str) -> list[dict[
     saw = f"its agent never contacted {address}:{job.agents_port}"
     if not is_local_address(address):
         saw = f"{address} is not an address of this host, so nobody can reach it here"
-    here = {seat.node_rank for seat in seats}
+    here = {member.node_rank for member in members}
     if job.node_rank is None:
-        return [{"host": f"{job.min_hosts - len(seats)} more", "ranks": None, "saw": saw}]
+        return [{"host": f"{job.min_hosts - len(members)} more", "ranks": None, "saw": saw}]
     per_host = job.ranks_per_host
     return [
         {
@@ -34,7 +34,7 @@ def missing_hosts(job: Job, seats: Sequence[Member], address: str) -> list[dict[
     ]
 
 
-def why_refused(job: Job, seats: Sequence[Member], address: str, hello: Hello) -> RefusedMessage | None:
+def why_refused(job: Job, members: Sequence[Member], address: str, hello: Hello) -> RefusedMessage | None:
     """The reason, in four parts, why a host cannot join this job; None: the host can join. `address` is the first host's address."""
     ours = (job.min_hosts, job.max_hosts)
     if hello.hosts_wanted != ours:
@@ -58,7 +58,7 @@ def why_refused(job: Job, seats: Sequence[Member], address: str, hello: Hello) -
             saw=f"--nnodes {_hosts(ours)}: node ranks 0 to {job.max_hosts - 1}",
             next="give every host a --node-rank of its own, counted from 0",
         )
-    taken = {seat.node_rank: seat.host for seat in seats if seat.node_rank is not None}
+    taken = {member.node_rank: member.host for member in members if member.node_rank is not None}
     if hello.node_rank is not None and hello.node_rank in taken:
         return RefusedMessage(
             code="U05",
@@ -68,11 +68,11 @@ def why_refused(job: Job, seats: Sequence[Member], address: str, hello: Hello) -
         )
     # In a job whose number of hosts may change, more hosts than there are places may wait, up to a limit.
     room = job.max_hosts if job.min_hosts == job.max_hosts else SPARE_FACTOR * job.max_hosts
-    if len(seats) >= room:
+    if len(members) >= room:
         return RefusedMessage(
             code="U05",
             what=f"the job at {address} has its {_hosts(ours)} hosts",
-            saw=f"{', '.join(seat.host for seat in seats[:8])}{', ...' if len(seats) > 8 else ''}",
+            saw=f"{', '.join(member.host for member in members[:8])}{', ...' if len(members) > 8 else ''}",
             next="start it with a larger --nnodes, or another job on another port",
             later=True,
         )

@@ -86,7 +86,7 @@ class HostJoined:
 
     at: float
     """Monotonic seconds."""
-    seat: Member
+    member: Member
     """The member that joined."""
 
 
@@ -259,7 +259,7 @@ class JobState:
     """The job as the first host's command line describes it."""
     phase: JobPhase = JobPhase.WAITING
     """The phase of the job."""
-    seats: tuple[Member, ...] = ()
+    members: tuple[Member, ...] = ()
     """The members that are connected, in the order in which they joined."""
     attempt: int = 0
     """Number of the current attempt, counted from 0. While the job waits for hosts, it is the number of the next attempt."""
@@ -373,21 +373,21 @@ def _received(
 
 
 def _joined(state: JobState, event: HostJoined) -> JobState:
-    seats = tuple(seat for seat in state.seats if seat.host != event.seat.host) + (event.seat,)
-    enough = len(seats) >= state.job.min_hosts
-    return replace(state, seats=seats, enough_since=(state.enough_since or event.at) if enough else None)
+    members = tuple(member for member in state.members if member.host != event.member.host) + (event.member,)
+    enough = len(members) >= state.job.min_hosts
+    return replace(state, members=members, enough_since=(state.enough_since or event.at) if enough else None)
 
 
 def _advance(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
     """Start an attempt if enough hosts are connected; otherwise keep waiting."""
-    if state.phase is not JobPhase.WAITING or len(state.seats) < state.job.min_hosts:
+    if state.phase is not JobPhase.WAITING or len(state.members) < state.job.min_hosts:
         return state, ()
-    everybody = len(state.seats) >= state.job.max_hosts
+    everybody = len(state.members) >= state.job.max_hosts
     last_call_over = state.enough_since is not None and at - state.enough_since >= state.job.last_call_seconds
     # After the first attempt the remaining hosts are known: a last call would only lengthen the interruption.
     if not (everybody or last_call_over or state.formed_before):
         return state, ()
-    placements = _place(state.seats[: state.job.max_hosts])
+    placements = _place(state.members[: state.job.max_hosts])
     # Other hosts, or the same with other ranks, do not have the state.
     resume = state.resume if _without_ports(state.resume_placements) in ((), _without_ports(placements)) else None
     fresh = replace(state, placements=placements, formed_before=True, resume=resume, **_FRESH)
@@ -401,22 +401,22 @@ def _running(state: JobState, at: float) -> JobState:
     return replace(state, phase=JobPhase.RUNNING, started_at=at if state.started_at is None else state.started_at)
 
 
-def _place(seats: tuple[Member, ...]) -> tuple[Placement, ...]:
-    ordered = sorted(seats, key=lambda seat: (seat.node_rank is None, seat.node_rank or 0))
+def _place(members: tuple[Member, ...]) -> tuple[Placement, ...]:
+    ordered = sorted(members, key=lambda member: (member.node_rank is None, member.node_rank or 0))
     placements: list[Placement] = []
     first_rank = 0
-    for node_rank, seat in enumerate(ordered):
+    for node_rank, member in enumerate(ordered):
         placements.append(
             Placement(
-                host=seat.host,
-                address=seat.address,
+                host=member.host,
+                address=member.address,
                 node_rank=node_rank,
                 first_rank=first_rank,
-                ranks=seat.ranks,
-                ports=seat.ports,
+                ranks=member.ranks,
+                ports=member.ports,
             )
         )
-        first_rank += seat.ranks
+        first_rank += member.ranks
     return tuple(placements)
 
 
@@ -425,9 +425,9 @@ def _without_ports(placements: tuple[Placement, ...]) -> tuple[Placement, ...]:
 
 
 def _left(state: JobState, event: HostLeft) -> tuple[JobState, tuple[Action, ...]]:
-    seats = tuple(seat for seat in state.seats if seat.host != event.host)
-    enough = len(seats) >= state.job.min_hosts
-    state = replace(state, seats=seats, enough_since=state.enough_since if enough else None)
+    members = tuple(member for member in state.members if member.host != event.host)
+    enough = len(members) >= state.job.min_hosts
+    state = replace(state, members=members, enough_since=state.enough_since if enough else None)
     placed = event.host in {placement.host for placement in state.placements}
     if state.phase is JobPhase.WAITING or not placed:
         return state, ()
@@ -518,10 +518,10 @@ def _ends_for_another_reason(state: JobState) -> bool:
 def _host_idle(state: JobState, host: str, message: IdleMessage, at: float) -> tuple[JobState, tuple[Action, ...]]:
     if message.attempt != state.attempt or host not in {placed.host for placed in state.placements}:
         return state, ()
-    seats = tuple(replace(seat, ports=message.ports) if seat.host == host else seat for seat in state.seats)
+    members = tuple(replace(member, ports=message.ports) if member.host == host else member for member in state.members)
     state = replace(
         state,
-        seats=seats,
+        members=members,
         idle=state.idle | {host},
         kept={**state.kept, host: message.kept},
         step_count=max(state.step_count, message.step_count),
@@ -681,9 +681,9 @@ def _leaves(state: JobState, event: HostLeaves) -> tuple[JobState, tuple[Action,
     """A host of an elastic job leaves: all ranks are asked to save and end, and the others go on without it. That costs no restart."""
     if state.job.min_hosts == state.job.max_hosts:
         return _stop_asked(state, StopRequested(event.at, event.stop, event.now))
-    seats = tuple(seat for seat in state.seats if seat.host != event.host)
-    enough = len(seats) >= state.job.min_hosts
-    state = replace(state, seats=seats, enough_since=state.enough_since if enough else None)
+    members = tuple(member for member in state.members if member.host != event.host)
+    enough = len(members) >= state.job.min_hosts
+    state = replace(state, members=members, enough_since=state.enough_since if enough else None)
     if event.host not in {placement.host for placement in state.placements}:
         return state, (Dismiss(event.host, stopped(event.stop)),)
     was_asked, was_stopping = event.host in state.leaving, state.phase is JobPhase.STOPPING
@@ -740,10 +740,10 @@ def _tick(state: JobState, event: Tick) -> tuple[JobState, tuple[Action, ...]]:
     if actions:
         return formed, actions
     waited = event.at - state.waiting_since
-    if len(state.seats) < state.job.min_hosts and waited >= state.job.join_timeout_seconds:
-        missing = state.job.min_hosts - len(state.seats)
+    if len(state.members) < state.job.min_hosts and waited >= state.job.join_timeout_seconds:
+        missing = state.job.min_hosts - len(state.members)
         return _finish(state, never_arrived(missing, state.job.min_hosts, waited))
-    if len(state.seats) < state.job.min_hosts and event.at >= state.next_notice:
+    if len(state.members) < state.job.min_hosts and event.at >= state.next_notice:
         return replace(state, next_notice=state.next_notice + NEXT_NOTICE_SECONDS), (ReportWaiting(waited),)
     return state, ()
 
