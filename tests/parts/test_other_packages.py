@@ -85,3 +85,22 @@ def test_the_example_gives_each_rank_its_shard_and_names_the_host_without_data(
     else:
         assert done.returncode == 2, done.stderr
         assert "error[U06]: localhost has no data set" in done.stderr and f"ls -ld {data}" in done.stderr
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("argv", [["--help"], ["run", "train.py"], ["plan", "train.py"], ["check"]])
+def test_a_part_that_cannot_be_loaded_is_refused_in_four_parts_whatever_was_asked(package, user_environment, argv):
+    folder = package("raising_part", "own = raising_part:PART", "import no_such_module")
+    done = subprocess.run(
+        [sys.executable, "-m", "paceline", *argv],
+        env={**user_environment, "PYTHONPATH": f"{folder}:{Path(paceline.__file__).parents[1]}"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    assert (
+        "error[E01]: the part own of raising_part cannot be used" in done.stderr
+        and "pip uninstall raising_part" in done.stderr
+    )

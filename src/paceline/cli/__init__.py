@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -327,7 +328,9 @@ def _pasteable(advice: str, argv: list[str]) -> str:
 def _refuse(error: PacelineError, argv: list[str]) -> int:
     from paceline.views.error import error_json, error_text
 
-    error.next = _pasteable(error.next, argv)
+    # The parts themselves may be what is refused, and without them no command line can be corrected.
+    with suppress(UsageError):
+        error.next = _pasteable(error.next, argv)
     if wants_json(argv):
         import json
 
