@@ -173,6 +173,13 @@ FURTHER_DIRECTORIES = Option(
     repeatable=True,
     stored_as="directories",
 )
+ENV = Option(
+    "env",
+    "A variable for every rank, with this shell's value where none is given. May be repeated.",
+    "NAME[=VALUE]",
+    default=(),
+    repeatable=True,
+)
 RUN_DIR = Option("run-dir", "The directory below which recordings are.", "DIR", default_text=".paceline/runs")
 RANKS = Option("rank", "Only these ranks: 3 or 3,8-11.", "LIST")
 MODULE = Option("module", "The script is a module name, run as `python -m NAME`.", letter="m")

@@ -23,7 +23,7 @@ from paceline.launch.engines import jobs
 from paceline.launch.engines.base import PLACES, load
 from paceline.launch.engines.package import package
 from paceline.launch.engines.submission import Submission
-from paceline.option import Option, Verb
+from paceline.option import ENV, Option, Verb
 from paceline.recording.runs import new_run_id
 from paceline.rules.collect import before_of
 from paceline.rules.job_facts import checks_of, refusal
@@ -48,13 +48,7 @@ VERB = Verb(
         Option("follow", "Stay, print the output, return the job's exit code."),
         Option("hosts", "The hosts, for the engine ssh.", "HOST,..."),
         Option("option", "An option of the engine. May be repeated.", "KEY=VALUE", default=(), repeatable=True),
-        Option(
-            "env",
-            "A variable for every rank, with this shell's value where none is given. May be repeated.",
-            "NAME[=VALUE]",
-            default=(),
-            repeatable=True,
-        ),
+        ENV,
         Option(
             "retries",
             "How often the job is started anew after a lost host or a preemption. --max-restarts is for failures of the script.",

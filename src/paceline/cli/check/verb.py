@@ -15,7 +15,7 @@ from paceline.cli.terminal import columns, use_color
 from paceline.cli.values import fail_on, variable
 from paceline.findings import Severity, Verdict
 from paceline.job_file import JobFile
-from paceline.option import Option, Verb
+from paceline.option import ENV, Option, Verb
 from paceline.part import BuiltJobs, first_answer, parts, with_options_of_parts
 
 _NEVER = "never"
@@ -35,13 +35,7 @@ VERB = Verb(
         "check",
         (
             Option("instance", "The machine type of every host.", "TYPE"),
-            Option(
-                "env",
-                "A variable for every rank, with this shell's value where none is given. May be repeated.",
-                "NAME[=VALUE]",
-                default=(),
-                repeatable=True,
-            ),
+            ENV,
             Option(
                 "fail-on",
                 "Exit with 1 where this was found: error, warning, a code (K07), or never. May be repeated.",

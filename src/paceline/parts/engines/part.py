@@ -18,8 +18,7 @@ class JobEngines(Part):
     def verbs(self) -> Mapping[str, PartVerb]:
         return {
             "submit": PartVerb(
-                about="give a job to ssh, ray, slurm, sagemaker or this machine",
-                module="paceline.cli.submit",
+                about="give a job to ssh, ray, slurm, sagemaker or this machine", module="paceline.cli.submit"
             ),
         }
 

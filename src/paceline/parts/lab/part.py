@@ -16,12 +16,10 @@ class Lab(Part):
     def verbs(self) -> Mapping[str, PartVerb]:
         return {
             "rehearse": PartVerb(
-                about="train a few steps at small sizes and predict larger ones",
-                module="paceline.cli.rehearse",
+                about="train a few steps at small sizes and predict larger ones", module="paceline.cli.rehearse"
             ),
             "bench": PartVerb(
-                about="time collectives, find slow hosts, compare strategies",
-                module="paceline.cli.bench",
+                about="time collectives, find slow hosts, compare strategies", module="paceline.cli.bench"
             ),
         }
 

@@ -12,8 +12,7 @@ class ResumeAuto(Part):
     def verbs(self) -> Mapping[str, PartVerb]:
         return {
             "resume": PartVerb(
-                about="show which loops of a script go on after a killed rank",
-                module="paceline.cli.resume",
+                about="show which loops of a script go on after a killed rank", module="paceline.cli.resume"
             ),
         }
 

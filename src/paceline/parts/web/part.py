@@ -17,10 +17,7 @@ WEB = Option(
 class Web(Part):
     def verbs(self) -> Mapping[str, PartVerb]:
         return {
-            "web": PartVerb(
-                about="serve runs and their pages live, for a browser",
-                module="paceline.cli.web",
-            ),
+            "web": PartVerb(about="serve runs and their pages live, for a browser", module="paceline.cli.web"),
             "metrics": PartVerb(
                 about="print a run in the text format of Prometheus",
                 module="paceline.cli.metrics",
