@@ -38,7 +38,9 @@ def here() -> SourceLine | None:
     while frame is not None:
         file = frame.f_code.co_filename
         if is_users(file):
-            return SourceLine(file, frame.f_lineno, linecache.getline(file, frame.f_lineno).strip(), library)
+            # Between two lines, where a handler of a signal may be called, a frame has none.
+            line = frame.f_lineno or frame.f_code.co_firstlineno
+            return SourceLine(file, line, linecache.getline(file, line).strip(), library)
         if not library and not file.startswith(_OURS) and "/torch/" not in file and "site-packages" in file:
             library = f"{file.partition('site-packages/')[2]}:{frame.f_lineno}"
         frame = frame.f_back

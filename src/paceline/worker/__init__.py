@@ -18,6 +18,7 @@
     our_groups.py           the process groups of comm, whose Python methods C++ calls
     no_compile.py           hides the replaced functions from torch.compile and from warnings
     signal_handlers.py      tells an instrument's own exception from an exception that a signal handler raised
+    frame_line.py           the line at which a frame is, also between two lines
     error_file.py           writes the exception that ended the process, for the agent
     host_aliases.py         resolves the host names of a run that has no private /etc/hosts
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from ..recording.ring import CAPACITY, FIRST_RECORD_CELL, OPERATIONS, Cell, RecordKind, RingWriter
 from ..recording.string_table import AGAIN
+from .frame_line import line_of
 from .loops import Loops
 from .signal_handlers import let_through
 
@@ -235,7 +236,7 @@ class CallLog:
             file = frame.f_code.co_filename
             kind = kinds.get(file)
             if (self._classify(file) if kind is None else kind) == _USERS:
-                return f"{_absolute(file)}:{frame.f_lineno}"
+                return f"{_absolute(file)}:{line_of(frame)}"
             frame = frame.f_back
         return ""
 
@@ -253,7 +254,7 @@ class CallLog:
             code = frame.f_code
             if (id(code), frame.f_lasti) in wanted:
                 self._kept.append(code)
-                found.append((_absolute(code.co_filename), frame.f_lineno, code.co_qualname))
+                found.append((_absolute(code.co_filename), line_of(frame), code.co_qualname))
             frame = frame.f_back
         if len(self._places) >= _MOST_ENTRIES:
             self._places = {(): _CallSite(0)}

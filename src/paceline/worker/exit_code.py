@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import main_thread
 from typing import Any, NoReturn
 
+from .frame_line import line_of
 from .module_namespace import namespace_of
 from .signal_handlers import let_through, signal_around
 
@@ -96,7 +97,7 @@ def read_script() -> None:
 
 def _look_at_line(frame: Any) -> None:
     global cut_short
-    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    line = linecache.getline(frame.f_code.co_filename, line_of(frame))
     cut_short = bool(line) and not _LAST_LINE.search(line)
 
 
@@ -106,7 +107,7 @@ def _note_call(frame: Any, call: str) -> None:
     # The end of a path says more than its beginning.
     file = code.co_filename.encode("utf-8", "replace")[-_MOST_PATH_BYTES:].decode("utf-8", "ignore")
     function = "" if code.co_name == "<module>" else f" in {code.co_name}"
-    left_at = f"{file}:{frame.f_lineno}{function}, {f'the handler of {signal}, ' if signal else ''}by {call}"
+    left_at = f"{file}:{line_of(frame)}{function}, {f'the handler of {signal}, ' if signal else ''}by {call}"
 
 
 def _code_of(status: object) -> int:

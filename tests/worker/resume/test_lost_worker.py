@@ -52,6 +52,19 @@ def test_a_rank_that_loses_a_worker_ends_at_once_and_says_why():
     assert LOST in done.stderr and "in kill_worker" in done.stderr and "lost_worker" not in done.stderr
 
 
+def test_a_rank_that_is_between_two_lines_ends_as_well():
+    done = run("""
+        def between():
+            kill_worker(iterator)
+
+        # A frame at a jump back to a `for` has no line.
+        between.__code__ = between.__code__.replace(co_linetable=b"")
+        between()
+    """)
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert LOST in done.stderr and "in between" in done.stderr and "TypeError" not in done.stderr
+
+
 @pytest.mark.slow
 def test_what_keeps_the_state_never_takes_a_lost_worker_for_an_object_that_cannot_be_kept():
     done = run("""

@@ -167,9 +167,10 @@ class TensorFlowSteps(CountedSteps):
 def _users_place(frame: FrameType | None) -> str:
     """FILE:LINE of the innermost frame of the user; "" if there is none."""
     from ..error_file import users_frame
+    from ..frame_line import line_of
 
     found = users_frame(frame)
-    return "" if found is None else f"{found.f_code.co_filename}:{found.f_lineno}"
+    return "" if found is None else f"{found.f_code.co_filename}:{line_of(found)}"
 
 
 def _iterations(optimizer: Any) -> int | None:

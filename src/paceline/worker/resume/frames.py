@@ -10,6 +10,7 @@ from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 from ..error_file import is_users, users_frame
+from ..frame_line import line_of
 from ..module_namespace import namespace_of
 from .insert import portable
 from .liveness import live_names
@@ -35,7 +36,7 @@ def users_frames(frame: FrameType | None) -> list[FrameType]:
 def users_place(frame: FrameType | None) -> str:
     """file:line of the innermost frame of the user; if there is none, of the frame."""
     found = users_frame(frame) or frame
-    return "?" if found is None else f"{found.f_code.co_filename}:{found.f_lineno}"
+    return "?" if found is None else f"{found.f_code.co_filename}:{line_of(found)}"
 
 
 def name_of(frame: FrameType) -> tuple[str, str]:
@@ -45,7 +46,7 @@ def name_of(frame: FrameType) -> tuple[str, str]:
 
 def place_of(frame: FrameType) -> tuple[str, str, int]:
     """File, function and line of a frame."""
-    return *name_of(frame), frame.f_lineno
+    return *name_of(frame), line_of(frame)
 
 
 def live_names_of(frame: FrameType) -> frozenset[str] | None:

@@ -19,6 +19,7 @@ from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
 from ..error_file import hide_our_frames
+from ..frame_line import line_of
 from ..no_compile import passed_over_by_warnings
 
 _LOST = re.compile(r"DataLoader worker \(pid")
@@ -82,7 +83,7 @@ def _leave(error: Exception, frame: FrameType | None) -> NoReturn:
     """End this process with an exception, of which is said what Python would say. `frame`: the innermost one of its traceback."""
     found = error.__traceback__
     while frame is not None:
-        found = TracebackType(found, frame, frame.f_lasti, frame.f_lineno)
+        found = TracebackType(found, frame, frame.f_lasti, line_of(frame))
         frame = frame.f_back
     error.__traceback__ = found
     hide_our_frames(error)
