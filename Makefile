@@ -174,7 +174,7 @@ fast: $(STAMPS)/dev
 	$(PYTEST) $(SEVERAL) -m "not process and not fault and not engine and not gpu and not browser" $(PYTEST_ARGS)
 
 docs: $(STAMPS)/dev
-	$(BIN)/python -m paceline.estimator.write_estimators
+	$(BIN)/python -m paceline.parts.sagemaker.estimator.write_estimators
 	$(BIN)/python -m paceline.cli.programs.write_docs docs
 
 # Warnings are errors; pages that are written anew each time have no links into what was there before.

@@ -19,7 +19,7 @@ import accuracy_step  # noqa: E402
 from fit import fit  # noqa: E402
 from published import experiments, rows, why_left_out  # noqa: E402
 
-from paceline.planner.fitted_constants import FITTED, Fitted  # noqa: E402
+from paceline.parts.plan.planner.fitted_constants import FITTED, Fitted  # noqa: E402
 
 PAGE = HERE.parent / "docs" / "accuracy.md"
 # Modules that each write one section; those of other parts of the planner are there where their data is.

@@ -3,8 +3,8 @@
 from statistics import fmean
 
 from paceline.catalog.lookup import Curve, collective_curves
-from paceline.planner.collective import MIB, Link, all_reduce_seconds
-from paceline.planner.links import inter_link, intra_link, link_from_curve
+from paceline.parts.plan.planner.collective import MIB, Link, all_reduce_seconds
+from paceline.parts.plan.planner.links import inter_link, intra_link, link_from_curve
 
 FROM_BYTES = 64 * 1024
 # What a probe of a minute measures: every fourfold from 64 KiB, up to so much; a curve's other sizes are asked.

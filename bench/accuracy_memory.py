@@ -12,9 +12,9 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 from workloads import Traced, load  # noqa: E402
 
-from paceline.planner.answer import Fit, Memory  # noqa: E402
-from paceline.planner.memory import FITS_FRACTION, GREY_FRACTION, memory  # noqa: E402
-from paceline.planner.workload import Strategy  # noqa: E402
+from paceline.parts.plan.planner.answer import Fit, Memory  # noqa: E402
+from paceline.parts.plan.planner.memory import FITS_FRACTION, GREY_FRACTION, memory  # noqa: E402
+from paceline.parts.plan.planner.workload import Strategy  # noqa: E402
 
 MIB = 1024**2
 # The name in the data -> the traced workload. Transformer-XL: the runs' configuration does not pass --adaptive, so that every token is

@@ -9,9 +9,9 @@ from statistics import fmean, median
 from fit import EFFICIENCY, Case, between_cases, fit, inside_cases, two_device_cases, two_host_cases
 from published import Experiment, experiments
 
-from paceline.planner.fitted_constants import Fitted
-from paceline.planner.links import LinkClass
-from paceline.planner.step_time import step_time
+from paceline.parts.plan.planner.fitted_constants import Fitted
+from paceline.parts.plan.planner.links import LinkClass
+from paceline.parts.plan.planner.step_time import step_time
 
 SPLITS: dict[str, Callable[[Experiment], str]] = {"source": lambda one: one.source, "workload": lambda one: one.model}
 # Boxes that keep far less than others with the same devices: the cause is not documented.

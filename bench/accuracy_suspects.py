@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from published import Experiment, experiments, precision_of
 from workloads import Traced, load, with_precision
 
-from paceline.planner.sanity import doubts
-from paceline.planner.scaling import Shape
-from paceline.planner.workload import Measurement, Workload
+from paceline.parts.plan.planner.sanity import doubts
+from paceline.parts.plan.planner.scaling import Shape
+from paceline.parts.plan.planner.workload import Measurement, Workload
 
 # The name in measured.csv -> the traced workload. Only where batch and image are certain to be the trace's.
 TRACED = {"ResNet50 v1.5": "resnet50", "ResNet-50": "resnet50"}

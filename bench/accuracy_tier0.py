@@ -17,7 +17,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 from tier0_cases import Case, cases  # noqa: E402
 
-from paceline.planner.roofline import (  # noqa: E402
+from paceline.parts.plan.planner.roofline import (  # noqa: E402
     COEFFICIENTS,
     INTERVALS,
     flops_only,
@@ -25,7 +25,7 @@ from paceline.planner.roofline import (  # noqa: E402
     has_matrix_units,
     peak_flops,
 )
-from paceline.planner.workload import Precision  # noqa: E402
+from paceline.parts.plan.planner.workload import Precision  # noqa: E402
 
 # Where a fit starts from and is drawn to: 0.6 of the peak in products, 0.4 and 0.8 in convolutions, 10 us an operation. Memory is set:
 # fitted, it wanders between 1.0 and 1.3 with the workloads that are held out, and the products with it.

@@ -22,8 +22,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.comm.backends import register
-from paceline.comm.transports.shared_memory.transport import SharedMemory
+from paceline.parts.comm.backends import register
+from paceline.parts.comm.transports.shared_memory.transport import SharedMemory
 
 TIMEOUT = timedelta(minutes=5)
 # What a contender's buffers amount to, so that none comes from a cache: a gradient was last touched a whole step ago.

@@ -27,11 +27,11 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "src"))
 
-from paceline.emulate.hosts import Hosts  # noqa: E402
-from paceline.emulate.measure import measure_network  # noqa: E402
-from paceline.emulate.network import Delivered, Network, wrong_paths  # noqa: E402
 from paceline.errors import PacelineError  # noqa: E402
-from paceline.planner.strategies import EXACT, NAMES  # noqa: E402
+from paceline.parts.comm.planner.strategies import EXACT, NAMES  # noqa: E402
+from paceline.parts.lab.emulate.hosts import Hosts  # noqa: E402
+from paceline.parts.lab.emulate.measure import measure_network  # noqa: E402
+from paceline.parts.lab.emulate.network import Delivered, Network, wrong_paths  # noqa: E402
 
 PLAIN = "ddp"
 HOSTS = 4

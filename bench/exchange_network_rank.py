@@ -71,7 +71,7 @@ def say(**fields: Any) -> None:
 
 @dataclass
 class Runner:
-    """One model under one strategy; `step` trains it once. `attached`: what paceline.comm.ddp.attach gave, None for plain DDP."""
+    """One model under one strategy; `step` trains it once. `attached`: what paceline.parts.comm.ddp.attach gave, None for plain DDP."""
 
     name: str
     model: nn.Module
@@ -165,7 +165,7 @@ TORCHS_OWN: dict[str, Callable[[DistributedDataParallel, Any], None]] = {
 
 
 def attached_to(name: str, ddp: DistributedDataParallel, optimizer: torch.optim.Optimizer) -> Any:
-    from paceline.comm.ddp.attach import use
+    from paceline.parts.comm.ddp.attach import use
 
     if name == parameter_server_central.NAME:
         return parameter_server_central.use(ddp, optimizer)

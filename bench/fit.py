@@ -9,10 +9,18 @@ from statistics import median
 import numpy as np
 from published import Experiment
 
-from paceline.planner import fitted_constants
-from paceline.planner.fitted_constants import FITTED, Band, Fitted, OneAnchor, TwoAnchors
-from paceline.planner.links import LinkClass, link_class
-from paceline.planner.scaling import Shape, band_width, exchange_seconds, extend, fitted_class, grow, ring_passes
+from paceline.parts.plan.planner import fitted_constants
+from paceline.parts.plan.planner.fitted_constants import FITTED, Band, Fitted, OneAnchor, TwoAnchors
+from paceline.parts.plan.planner.links import LinkClass, link_class
+from paceline.parts.plan.planner.scaling import (
+    Shape,
+    band_width,
+    exchange_seconds,
+    extend,
+    fitted_class,
+    grow,
+    ring_passes,
+)
 
 # Rows outside are broken hosts and superlinear glitches: nothing to learn a rate from. They are left in the second set of figures.
 EFFICIENCY = (0.20, 1.15)

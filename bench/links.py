@@ -13,11 +13,11 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 
-from paceline.emulate.hosts import Hosts
-from paceline.emulate.measure import measure_network, round_trip_ms, throughput_mbit
-from paceline.emulate.network import Delivered as DeliveredNetwork
-from paceline.emulate.network import Network
 from paceline.errors import PacelineError
+from paceline.parts.lab.emulate.hosts import Hosts
+from paceline.parts.lab.emulate.measure import measure_network, round_trip_ms, throughput_mbit
+from paceline.parts.lab.emulate.network import Delivered as DeliveredNetwork
+from paceline.parts.lab.emulate.network import Network
 
 PAYLOAD_FRACTION = 1448 / 1514
 ASKED = (

@@ -171,7 +171,7 @@ def without_instruments() -> Iterator[None]:
     owners: list[Any] = [c10d.Work, c10d.ProcessGroup, torch.utils.data.dataloader._BaseDataLoaderIter]
     for base in (c10d.Work, c10d.ProcessGroup):
         owners += sys.modules["paceline.worker.our_groups"].loaded_classes(base)
-    comm = sys.modules["paceline.comm.observer"]
+    comm = sys.modules["paceline.parts.comm.observer"]
     observer = comm.observer()
     wrapped = [
         (owner, name, member)

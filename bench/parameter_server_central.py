@@ -8,14 +8,14 @@ Bytes sent: (n - 1) S by rank 0, S by each other. Latencies: two. Memory: (n - 1
 
 from typing import Any
 
-from paceline.comm.ddp.attach import AttachedStrategy
-from paceline.comm.ddp.attach import use as use_strategy
-from paceline.comm.strategies.codec import PLAIN
-from paceline.comm.strategies.direct import two_hops
-from paceline.comm.strategies.flat_buffer import FlatBuffer
-from paceline.comm.strategies.shards import divide_first
-from paceline.comm.strategies.strategy import StrategyRunner, parse
-from paceline.comm.transports.communicator import Communicator
+from paceline.parts.comm.ddp.attach import AttachedStrategy
+from paceline.parts.comm.ddp.attach import use as use_strategy
+from paceline.parts.comm.strategies.codec import PLAIN
+from paceline.parts.comm.strategies.direct import two_hops
+from paceline.parts.comm.strategies.flat_buffer import FlatBuffer
+from paceline.parts.comm.strategies.shards import divide_first
+from paceline.parts.comm.strategies.strategy import StrategyRunner, parse
+from paceline.parts.comm.transports.communicator import Communicator
 
 NAME = "parameter_server_central"
 

@@ -16,11 +16,11 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 import accuracy_step  # noqa: E402
 
-from paceline.cli.plan.options import parse_plan  # noqa: E402
-from paceline.cli.plan.question import question_of  # noqa: E402
-from paceline.planner.evaluate import evaluate  # noqa: E402
-from paceline.views.plan_picture import plan_svg  # noqa: E402
-from paceline.views.svg import DARK, LIGHT, Axis, Bar, Bars, Chart, Draw, Palette, Point, Series, picture  # noqa: E402
+from paceline.parts.plan.cli.options import parse_plan  # noqa: E402
+from paceline.parts.plan.cli.question import question_of  # noqa: E402
+from paceline.parts.plan.planner.evaluate import evaluate  # noqa: E402
+from paceline.parts.plan.views.plan_picture import plan_svg  # noqa: E402
+from paceline.parts.web.views.svg import DARK, LIGHT, Axis, Bar, Bars, Chart, Draw, Palette, Point, Series, picture  # noqa: E402
 
 DOCS = HERE.parent / "docs"
 FOLDER, PAGE = DOCS / "pictures", DOCS / "pictures.md"

@@ -16,12 +16,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
 
-from paceline.cli.plan.question import question_of
-from paceline.cli.plan.verb import parse
-from paceline.planner.evaluate import Plan, evaluate
-from paceline.planner.workload import OperationCounts, Precision, Workload
-from paceline.views.plan import PlanPage, plan_text
-from paceline.views.plan_json import plan_json
+from paceline.parts.plan.cli.question import question_of
+from paceline.parts.plan.cli.verb import parse
+from paceline.parts.plan.planner.evaluate import Plan, evaluate
+from paceline.parts.plan.planner.workload import OperationCounts, Precision, Workload
+from paceline.parts.plan.views.plan import PlanPage, plan_text
+from paceline.parts.plan.views.plan_json import plan_json
 
 WANTED_MS = 1000.0
 COUNTS = "1,2,4,8,16,32,64,128,256,512,1024,1280"

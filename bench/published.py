@@ -13,11 +13,11 @@ from pathlib import Path
 from statistics import median
 
 from paceline.catalog.lookup import find_accelerator
-from paceline.planner.collective import Link
-from paceline.planner.links import inter_link, intra_link
-from paceline.planner.machines import Machines
-from paceline.planner.scaling import Shape
-from paceline.planner.workload import Measurement, Precision, Workload
+from paceline.parts.plan.planner.collective import Link
+from paceline.parts.plan.planner.links import inter_link, intra_link
+from paceline.parts.plan.planner.machines import Machines
+from paceline.parts.plan.planner.scaling import Shape
+from paceline.parts.plan.planner.workload import Measurement, Precision, Workload
 
 DATA = Path(__file__).parent / "data"
 SOURCES = {

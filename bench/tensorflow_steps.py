@@ -172,7 +172,7 @@ def rank(steps: int) -> None:
     import tensorflow as tf
     from tensorflow.python.eager import context
 
-    from paceline.worker.smdistributed.tensorflow import cluster
+    from paceline.parts.sagemaker.smdistributed.tensorflow import cluster
 
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     # The strategy has joined the ranks; the module's own init() would be the second to do so.
@@ -227,7 +227,7 @@ def rank(steps: int) -> None:
 
 def by_collectives(function: Any) -> Any:
     """The function, traced while the ranks have no shared memory, so that it uses TensorFlow's collectives."""
-    from paceline.worker.smdistributed.tensorflow import shared_memory
+    from paceline.parts.sagemaker.smdistributed.tensorflow import shared_memory
 
     connected = shared_memory.connected
     shared_memory.connected = lambda: None

@@ -10,8 +10,8 @@ from workloads import load, with_precision
 
 from paceline.catalog.lookup import find_accelerator
 from paceline.catalog.types import Accelerator
-from paceline.planner.roofline import costs
-from paceline.planner.workload import Precision, Workload
+from paceline.parts.plan.planner.roofline import costs
+from paceline.parts.plan.planner.workload import Precision, Workload
 
 # The model of a row -> the traced workload; BERT and its kin by the length of their sequences.
 CASES = {

@@ -81,7 +81,7 @@ def main() -> int:
 
 def measured(options: argparse.Namespace) -> list[Outcome]:
     """Start this file again as every rank, and take the first one's word."""
-    from paceline.emulate.hosts import Hosts
+    from paceline.parts.lab.emulate.hosts import Hosts
 
     argv = [sys.executable, os.path.abspath(__file__), "--inside", *sys.argv[1:]]
     with ExitStack() as stack:
@@ -139,7 +139,7 @@ class OwnClock:
 
 def beside_plain(name: str, options: argparse.Namespace) -> Outcome:
     """Step the two models in turn until `auto` has decided, and `rounds` times more."""
-    from paceline.comm.auto.tuner import tune
+    from paceline.parts.comm.auto.tuner import tune
 
     clock, said = OwnClock(), list[str]()
     (_, plain), (model, auto) = trained(*MODELS[name]), trained(*MODELS[name])

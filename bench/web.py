@@ -246,11 +246,11 @@ def _until(condition: Callable[[], bool]) -> None:
 
 def list_of_many() -> Iterator[str]:
     """The list of ten thousand runs, without a browser."""
-    from paceline.cli import web
-    from paceline.serve.access import Access
-    from paceline.serve.app import App
-    from paceline.serve.exchange import HttpRequest
-    from paceline.serve.run_list import RunList
+    from paceline.parts.web.cli import web
+    from paceline.parts.web.serve.access import Access
+    from paceline.parts.web.serve.app import App
+    from paceline.parts.web.serve.exchange import HttpRequest
+    from paceline.parts.web.serve.run_list import RunList
 
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "runs"

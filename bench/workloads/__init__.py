@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from paceline.planner.workload import OperationCounts, Precision, Workload
+from paceline.parts.plan.planner.workload import OperationCounts, Precision, Workload
 
 TRACED = Path(__file__).with_name("traced.json")
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from training import Training, arguments
 
-from paceline.emulate.limits import cpu_limit
+from paceline.parts.lab.emulate.limits import cpu_limit
 
 args = arguments(__doc__, cpus=0.25, compute_ms=10.0)
 

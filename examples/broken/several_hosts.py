@@ -4,7 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from paceline.emulate.hosts import Hosts
+from paceline.parts.lab.emulate.hosts import Hosts
 
 
 def start(count: int, prepare: Callable[[Hosts], None]) -> int:

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from paceline import comm
 from paceline.backend_names import averages_floats, is_nccl, names_in, waits_on_device
+from paceline.parts import comm
 
 NCCL = ("nccl", "NCCL", "nccl2", "nccl-legacy", "nccl-lazy", "nccl4py")
 ON_HOST = ("gloo", "mpi", "paceline", "smddp", "paceline_mpi", "fake", "undefined", "")
@@ -43,7 +43,7 @@ def test_who_averages_floats_is_known_and_others_are_summed_and_divided():
 @pytest.mark.parametrize("name", [*NCCL, "gloo", "custom"])
 def test_tensors_stay_on_the_device_for_whatever_a_group_of_nccl_calls_itself(name):
     torch = pytest.importorskip("torch")
-    from paceline.comm.strategies.on_device import is_on_device
+    from paceline.parts.comm.strategies.on_device import is_on_device
 
     group = SimpleNamespace(_get_backend=lambda device: SimpleNamespace(name=lambda: name))
     assert is_on_device(group, torch.device("cuda", 0)) == (name in NCCL)
@@ -53,7 +53,7 @@ def test_tensors_stay_on_the_device_for_whatever_a_group_of_nccl_calls_itself(na
 @pytest.mark.parametrize("name", NCCL)
 def test_a_script_of_smdistributed_gets_smddp_for_every_nccl_where_there_is_no_gpu(name):
     torch = pytest.importorskip("torch")
-    from paceline.worker.smdistributed.calls import chosen_backend
+    from paceline.parts.sagemaker.smdistributed.calls import chosen_backend
 
     assert chosen_backend(name, {}) == (name if torch.cuda.is_available() else "smddp")
 

@@ -8,9 +8,9 @@ import pytest
 
 from paceline import cli
 from paceline.cli import main
-from paceline.cli.bench.options import _form
 from paceline.cli.parsing import VerbParser, called, spelled
 from paceline.option import HELP
+from paceline.parts.lab.cli.bench.options import _form
 
 # What each verb refuses at once, whatever its options are; a script's name is the last word of those that take one.
 REFUSED = {
@@ -287,7 +287,7 @@ def test_dir_has_one_meaning_and_run_dir_another():
     ("option", "notice"), [("--dir", "from 0.3 on, jobs are kept in --jobs-dir only"), ("--jobs-dir", "")]
 )
 def test_the_old_spelling_of_the_servers_directory_works_with_a_notice(option, notice, tmp_path, capsys):
-    from paceline.cli.sagemaker_local import VERB, _jobs_dir
+    from paceline.parts.sagemaker.cli.sagemaker_local import VERB, _jobs_dir
 
     args = VerbParser(VERB, {}).parse_args([option, str(tmp_path)])
     assert _jobs_dir(args) == tmp_path

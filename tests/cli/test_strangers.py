@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
-from paceline.cli import main, web
+from paceline.cli import main
 from paceline.contract.requirements import command
-from paceline.launch import resume_from
+from paceline.parts.resume import resume_from
+from paceline.parts.web.cli import web
 from paceline.probes.environment import without_secrets
 from paceline.probes.torch_version import read_torch
 from paceline.user_folders import user_state_folder

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from paceline.cli import main
-from paceline.cli.job.submission import submission_of
-from paceline.cli.submit import parse
 from paceline.errors import UsageError
+from paceline.parts.engines.cli.submission import submission_of
+from paceline.parts.engines.cli.submit import parse
 
 
 @pytest.fixture(autouse=True)

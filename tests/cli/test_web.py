@@ -9,7 +9,7 @@ from web_recordings import record
 
 from paceline.cli import main
 from paceline.cli.parsing import VerbParser
-from paceline.cli.web import VERB, Engines, _access, _listener
+from paceline.parts.web.cli.web import VERB, Engines, _access, _listener
 
 
 @pytest.fixture(autouse=True)

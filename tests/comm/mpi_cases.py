@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.comm import observer
-from paceline.comm.backends import register
-from paceline.comm.mpi import buffers
+from paceline.parts.comm import observer
+from paceline.parts.comm.backends import register
+from paceline.parts.comm.mpi import buffers
 
 SUM, AVG = dist.ReduceOp.SUM, dist.ReduceOp.AVG
 SIZE = 4

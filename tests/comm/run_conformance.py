@@ -65,7 +65,7 @@ def main() -> None:
     backend, port, rank, size, host, out, crossover, listed = sys.argv[1:]
     torch.set_num_threads(1)
     if backend not in dist.Backend.backend_list:
-        from paceline.comm import backends
+        from paceline.parts.comm import backends
 
         backends.register(lambda: host, int(crossover))
     ranks = Ranks(backend, int(port), int(rank), int(size), holds_store=False)

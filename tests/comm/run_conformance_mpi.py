@@ -10,7 +10,7 @@ import conformance
 import torch
 import torch.distributed as dist
 
-from paceline.comm.backends import register
+from paceline.parts.comm.backends import register
 
 # Sparse tensors and several tensors of one rank in a call are refused; the words of gloo's errors are gloo's own.
 NOT_OFFERED = ("sparse", "several", "gloo_words", "monitored", "kill")

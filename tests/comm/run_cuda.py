@@ -11,7 +11,7 @@ import torch.distributed as dist
 from conformance import everyone, given, reduced
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from paceline.comm import backends
+from paceline.parts.comm import backends
 
 
 def cases(rank, size):

@@ -16,7 +16,7 @@ def main() -> None:
     backend, port, rank, size, host, out, *names = sys.argv[1:]
     torch.set_num_threads(1)
     if backend != "gloo":
-        from paceline.comm import backends
+        from paceline.parts.comm import backends
 
         backends.register(lambda: host)
     store = dist.TCPStore("127.0.0.1", int(port))

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from paceline.comm import backends
+from paceline.parts.comm import backends
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from paceline.comm import backends
+from paceline.parts.comm import backends
 
 
 def exchanges(how: str):

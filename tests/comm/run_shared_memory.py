@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from shared_memory_cases import CASES, RANKS, SIZES
 
-from paceline.comm.transports.shared_memory.transport import SharedMemory
+from paceline.parts.comm.transports.shared_memory.transport import SharedMemory
 
 
 def main() -> None:

@@ -18,8 +18,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import paceline.comm.ddp.attach
-from paceline.comm import observer
+import paceline.parts.comm.ddp.attach
+from paceline.parts.comm import observer
 
 TIMEOUT_SECONDS = 4
 LONG_SECONDS = 60
@@ -43,7 +43,7 @@ class Pair:
             module.register_parameter("unused", nn.Parameter(torch.zeros(1)))
         self.ddp = DistributedDataParallel(module, bucket_cap_mb=0.001, **options)
         host = f"host {self.rank * hosts // 2}"
-        self.attached = paceline.comm.ddp.attach.attach(self.ddp, name, host_key=host)
+        self.attached = paceline.parts.comm.ddp.attach.attach(self.ddp, name, host_key=host)
         return self
 
     def step(self):

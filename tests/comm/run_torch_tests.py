@@ -18,8 +18,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from paceline.comm import backends
-from paceline.comm.backend.process_group import PacelineGroup
+from paceline.parts.comm import backends
+from paceline.parts.comm.backend.process_group import PacelineGroup
 
 # What torch or the test itself decides by the name of the backend, whatever the process group can do.
 BY_NAME = {

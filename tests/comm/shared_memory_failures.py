@@ -10,8 +10,8 @@ from datetime import timedelta
 import torch
 from shared_memory_cases import RANKS, SMALL_AREA, case, given, raises, reduced, same
 
-from paceline.comm.transports.peers import PeerLate, PeerLost
-from paceline.comm.transports.shared_memory.connect import SharedMemoryUnavailable
+from paceline.parts.comm.transports.peers import PeerLate, PeerLost
+from paceline.parts.comm.transports.shared_memory.connect import SharedMemoryUnavailable
 
 
 @case

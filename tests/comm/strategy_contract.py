@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 from strategy_ranks import EXACT, LOSSY, LOW_RANK, PLACES, bytes_sent, close, drawn
 
-from paceline.comm.strategies.flat_buffer import FlatBuffer
-from paceline.comm.strategies.strategy import StrategyRunner, parse
+from paceline.parts.comm.strategies.flat_buffer import FlatBuffer
+from paceline.parts.comm.strategies.strategy import StrategyRunner, parse
 
 SIZES = (1, 3, 17, 1000, 4097, 300_001)
 MIB = 1024 * 1024

@@ -11,8 +11,8 @@ from strategy_ranks import drawn
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.comm.ddp.attach import attach
-from paceline.comm.transports.lanes import close_lanes
+from paceline.parts.comm.ddp.attach import attach
+from paceline.parts.comm.transports.lanes import close_lanes
 
 STEPS = 120
 SEEDS = (0, 1)

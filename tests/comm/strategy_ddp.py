@@ -14,9 +14,9 @@ from strategy_ranks import EXACT, close, drawn
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.comm.ddp.attach import attach, use
-from paceline.comm.ddp.hook import HookState, hook
-from paceline.comm.strategies.strategy import parse
+from paceline.parts.comm.ddp.attach import attach, use
+from paceline.parts.comm.ddp.hook import HookState, hook
+from paceline.parts.comm.strategies.strategy import parse
 
 LOSSY = ("direct+bf16", "ring+int8", "direct+int8", "direct+powersgd:rank=2", "powersgd:rank=2", "local_sgd:every=2")
 SOME = ("direct", "hierarchical", "ring+int8", "direct+powersgd:rank=2", "local_sgd:every=2")

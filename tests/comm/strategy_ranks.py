@@ -12,8 +12,8 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from paceline.comm.transports.communicator import open_channel
-from paceline.comm.transports.lanes import close_lanes
+from paceline.parts.comm.transports.communicator import open_channel
+from paceline.parts.comm.transports.lanes import close_lanes
 
 SIZE = 4
 TIMEOUT = timedelta(seconds=30)

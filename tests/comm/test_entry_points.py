@@ -95,7 +95,7 @@ def test_an_entry_point_loads_nothing_of_ours_but_the_registration():
         "import sys; from paceline.comm import entry_points; entry_points.register_paceline(); entry_points.register_smddp()\n"
         "import torch.distributed as dist\n"
         "assert {'PACELINE', 'SMDDP'} <= set(dist.Backend._plugins)\n"
-        "print([name for name in sys.modules if name.startswith(('paceline.worker', 'paceline.comm.backend.', 'msgspec'))])"
+        "print([name for name in sys.modules if name.startswith(('paceline.worker', 'paceline.parts.comm.backend.', 'msgspec'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=100)
     assert done.stdout == "[]\n"
@@ -103,6 +103,6 @@ def test_an_entry_point_loads_nothing_of_ours_but_the_registration():
 
 def test_every_name_of_a_backend_that_a_script_may_give_without_an_import_has_an_entry_point():
     pytest.importorskip("torch")
-    from paceline.comm.backends import NAMES
+    from paceline.parts.comm.backends import NAMES
 
     assert sorted(ENTRY_POINTS) == sorted(NAMES)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.comm.topology import Topology, topology_of
+from paceline.parts.comm.topology import Topology, topology_of
 
 
 def test_hosts_come_in_the_order_of_their_first_rank():

@@ -14,12 +14,12 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.comm.auto import tuner as tuners
-from paceline.comm.auto.prediction import PLAIN, PredictedChoice
-from paceline.comm.auto.rebuild_reducer import may_change_buckets, renew, why_fixed
-from paceline.comm.auto.tuner import tune
-from paceline.comm.auto.tuning_policy import Decision, TuningPhase
-from paceline.comm.ddp.attach import attach, detach
+from paceline.parts.comm.auto import tuner as tuners
+from paceline.parts.comm.auto.prediction import PLAIN, PredictedChoice
+from paceline.parts.comm.auto.rebuild_reducer import may_change_buckets, renew, why_fixed
+from paceline.parts.comm.auto.tuner import tune
+from paceline.parts.comm.auto.tuning_policy import Decision, TuningPhase
+from paceline.parts.comm.ddp.attach import attach, detach
 
 MIB = 1 << 20
 CASES = {}

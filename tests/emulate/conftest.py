@@ -2,8 +2,8 @@
 
 import pytest
 
-from paceline.emulate.hosts import Hosts
 from paceline.errors import UsageError
+from paceline.parts.lab.emulate.hosts import Hosts
 
 
 @pytest.fixture(scope="session")

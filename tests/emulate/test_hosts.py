@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from patience import patient
 
-from paceline.emulate.cleanup import creators_mark, is_orphan, sweep
-from paceline.emulate.hosts import Hosts
 from paceline.errors import UsageError
+from paceline.parts.lab.emulate.cleanup import creators_mark, is_orphan, sweep
+from paceline.parts.lab.emulate.hosts import Hosts
 
 pytestmark = [pytest.mark.process, pytest.mark.fault]
 
@@ -136,7 +136,7 @@ def test_the_end_of_the_block_leaves_nothing(emulation):
 
 CREATOR = """
 import sys, time
-from paceline.emulate.hosts import Hosts
+from paceline.parts.lab.emulate.hosts import Hosts
 with Hosts(2) as hosts:
     hosts.shape(1, rate_mbit=100, delay_ms=5)
     hosts.limit(0, cpus=0.5)
@@ -147,7 +147,7 @@ with Hosts(2) as hosts:
 """
 LAST_WORDS = """
 import os, sys, time
-from paceline.emulate.namespace_holder import in_network_of
+from paceline.parts.lab.emulate.namespace_holder import in_network_of
 print("here", flush=True)
 # As a guardian does: wait until the one that it watches is gone, then clear up and leave.
 while any(pid == int(sys.argv[2]) for pid in in_network_of(os.getpid())):

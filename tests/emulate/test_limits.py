@@ -8,7 +8,8 @@ import time
 import pytest
 from patience import patient
 
-from paceline.emulate.limits import (
+from paceline.errors import UsageError
+from paceline.parts.lab.emulate.limits import (
     apply_settings,
     cpu_limit,
     cpu_settings,
@@ -16,7 +17,6 @@ from paceline.emulate.limits import (
     memory_settings,
     process_limit,
 )
-from paceline.errors import UsageError
 from paceline.probes.cgroup import ControlGroup, cpu_counters, memory_counters
 
 

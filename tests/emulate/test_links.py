@@ -6,10 +6,10 @@ import sys
 import pytest
 from patience import patient
 
-from paceline.emulate.hosts import Hosts
-from paceline.emulate.links import bucket
-from paceline.emulate.measure import round_trip_ms, throughput_mbit
-from paceline.emulate.network import Network
+from paceline.parts.lab.emulate.hosts import Hosts
+from paceline.parts.lab.emulate.links import bucket
+from paceline.parts.lab.emulate.measure import round_trip_ms, throughput_mbit
+from paceline.parts.lab.emulate.network import Network
 
 process = [pytest.mark.process, pytest.mark.fault]
 

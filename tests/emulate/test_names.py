@@ -1,7 +1,7 @@
 """Names and addresses of local hosts; entering the namespaces is tested with real runs in tests/process."""
 
-from paceline.emulate.local_hosts import local_addresses
 from paceline.namespaces import hosts_text
+from paceline.parts.lab.emulate.local_hosts import local_addresses
 
 
 def test_each_host_has_a_loopback_address_of_its_own():

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.emulate.network import Delivered, DeliveredPath, Network, network_events, wrong_paths
-from paceline.emulate.relay import Relay
+from paceline.parts.lab.emulate.network import Delivered, DeliveredPath, Network, network_events, wrong_paths
+from paceline.parts.lab.emulate.relay import Relay
 
 HEADER = bytes(10)
 

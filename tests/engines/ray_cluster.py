@@ -16,14 +16,14 @@ from typing import Any, Self
 import msgspec
 from submissions import a_submission
 
-from paceline.emulate.hosts import Hosts
-from paceline.emulate.namespace_holder import end_neighbours, in_network_of
 from paceline.facts import Program, ProgramKind
-from paceline.launch.engines import jobs
-from paceline.launch.engines.base import load
-from paceline.launch.engines.detached import KEEPER_LOG, REQUEST_FILE
-from paceline.launch.engines.package import package
-from paceline.launch.engines.submission import Submission
+from paceline.parts.engines import jobs
+from paceline.parts.engines.base import load
+from paceline.parts.engines.detached import KEEPER_LOG, REQUEST_FILE
+from paceline.parts.engines.package import package
+from paceline.parts.engines.submission import Submission
+from paceline.parts.lab.emulate.hosts import Hosts
+from paceline.parts.lab.emulate.namespace_holder import end_neighbours, in_network_of
 from paceline.recording.writer import write_json
 
 PORT = 6379
@@ -213,7 +213,7 @@ class RayCluster:
         )
         told = run_dir / "told.json"
         told.write_text(json.dumps({"environ": environ, "environment": dict(job.environment)}) + "\n")
-        argv = [sys.executable, "-m", "paceline.launch.engines.detached", str(run_dir)]
+        argv = [sys.executable, "-m", "paceline.parts.engines.detached", str(run_dir)]
         with (run_dir / KEEPER_LOG).open("ab") as log, told.open("rb") as stdin:
             process = self.hosts.run_in(
                 on, argv, env=environ, cwd=run_dir, stdin=stdin, stdout=log, stderr=log, start_new_session=True

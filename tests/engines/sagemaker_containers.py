@@ -12,13 +12,13 @@ from typing import Any
 
 from submissions import a_submission
 
-from paceline.emulate.hosts import Hosts
 from paceline.facts import Program, ProgramKind
-from paceline.launch.engines.package import package
-from paceline.launch.engines.sagemaker.engine import engine
-from paceline.launch.engines.sagemaker.package import pack
-from paceline.launch.engines.sagemaker.request import ARCHIVE, DIRECT, ENTRY_FILE, JOB_FILE
-from paceline.launch.engines.submission import Submission
+from paceline.parts.engines.package import package
+from paceline.parts.engines.submission import Submission
+from paceline.parts.lab.emulate.hosts import Hosts
+from paceline.parts.sagemaker.engine.engine import engine
+from paceline.parts.sagemaker.engine.package import pack
+from paceline.parts.sagemaker.engine.request import ARCHIVE, DIRECT, ENTRY_FILE, JOB_FILE
 
 RUN_ID = "r-5a6e0a"
 OPTIONS = {
@@ -151,7 +151,7 @@ class Containers:
             code = tree / "input/data/paceline"
             code.mkdir()
             (code / ARCHIVE).write_bytes(archive.read_bytes())
-            entry = Path(sys.modules["paceline.launch.engines.sagemaker.entry"].__file__ or "")
+            entry = Path(sys.modules["paceline.parts.sagemaker.engine.entry"].__file__ or "")
             (code / ENTRY_FILE).write_bytes(entry.read_bytes())
         return tree
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from paceline.emulate.hosts import Hosts
+from paceline.parts.lab.emulate.hosts import Hosts
 
 COMMANDS = ("sbatch", "salloc", "scontrol", "scancel", "squeue", "sacct", "srun", "sinfo")
 DAEMONS = ("slurmctld", "slurmd", "munged")

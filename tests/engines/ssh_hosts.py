@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import paceline
-from paceline.emulate.hosts import Hosts
-from paceline.emulate.namespace_holder import in_network_of
+from paceline.parts.lab.emulate.hosts import Hosts
+from paceline.parts.lab.emulate.namespace_holder import in_network_of
 
 SSHD = "/usr/sbin/sshd"
 _PRIVILEGE_SEPARATION = Path("/run/sshd")

@@ -16,8 +16,8 @@ from submissions import a_submission
 
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
-from paceline.launch.engines.base import load
-from paceline.launch.engines.contract import check_hosts
+from paceline.parts.engines.base import load
+from paceline.parts.engines.contract import check_hosts
 
 pytest.importorskip("ray", reason="the extra [ray] is not installed")
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
@@ -43,8 +43,8 @@ import json, os, sys
 sys.path[:0] = json.loads(sys.argv[2])
 from submissions import a_submission
 from paceline.facts import Program, ProgramKind
-from paceline.launch.engines.base import load
-from paceline.launch.engines.contract import check_hosts
+from paceline.parts.engines.base import load
+from paceline.parts.engines.contract import check_hosts
 job = a_submission(program=Program(kind=ProgramKind.SCRIPT, target="train.py"), hosts=2)
 seen = check_hosts(load("ray", os.environ, {"address": sys.argv[1]}), job)
 print(json.dumps([host.name for host in seen.hosts]))

@@ -23,9 +23,9 @@ from variants import all_but
 
 from paceline.contract.hyperparameters import from_wire, to_arguments
 from paceline.contract.tree import in_host_order, read_job
-from paceline.emulate.hosts import Hosts
 from paceline.errors import UsageError
-from paceline.launch.engines.sagemaker.engine import engine
+from paceline.parts.lab.emulate.hosts import Hosts
+from paceline.parts.sagemaker.engine.engine import engine
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 

@@ -11,7 +11,7 @@ from sagemaker_containers import OPTIONS
 from sagemaker_server import serving
 
 from paceline.estimator import PyTorch, TrainingTimeout, UnexpectedStatusException
-from paceline.estimator.session import surroundings
+from paceline.parts.sagemaker.estimator.session import surroundings
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 

@@ -15,11 +15,11 @@ from submissions import changed
 
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
-from paceline.launch.engines.base import load
-from paceline.launch.engines.contract import check_cancel, check_ends, check_plan, check_refused
-from paceline.launch.engines.detached import REFUSED_FILE
-from paceline.launch.engines.package import package
-from paceline.launch.engines.ray.cluster import refuse_strangers
+from paceline.parts.engines.base import load
+from paceline.parts.engines.contract import check_cancel, check_ends, check_plan, check_refused
+from paceline.parts.engines.detached import REFUSED_FILE
+from paceline.parts.engines.package import package
+from paceline.parts.engines.ray.cluster import refuse_strangers
 from paceline.recording.evidence import evidence
 from paceline.recording.runs import read_document
 
@@ -242,7 +242,7 @@ class TestEmbedded:
 
     def test_a_cluster_that_strangers_can_read_starts_no_job(self, engine, job, root, monkeypatch):
         # Stands for a Ray that takes no notice of the token: whoever asks gets an answer.
-        monkeypatch.setattr("paceline.launch.engines.ray.cluster._STRANGER", "")
+        monkeypatch.setattr("paceline.parts.engines.ray.cluster._STRANGER", "")
         with pytest.raises(UsageError, match="lets strangers in"):
             refuse_strangers("127.0.0.1:1")
 

@@ -14,9 +14,9 @@ from submissions import changed
 
 from paceline.errors import UsageError
 from paceline.facts import Channel, SecondaryStatus, Status
-from paceline.launch.engines import contract, jobs
-from paceline.launch.engines.base import Engine
-from paceline.launch.engines.sagemaker.engine import engine
+from paceline.parts.engines import contract, jobs
+from paceline.parts.engines.base import Engine
+from paceline.parts.sagemaker.engine.engine import engine
 from paceline.recording.evidence import evidence
 
 pytestmark = pytest.mark.engine

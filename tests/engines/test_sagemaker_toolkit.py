@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from sagemaker_containers import RUN_ID, Container, Containers, a_job, first_process
 
-from paceline.emulate.hosts import Hosts
 from paceline.errors import UsageError
+from paceline.parts.lab.emulate.hosts import Hosts
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 

@@ -15,13 +15,13 @@ from submissions import a_submission
 
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind, SecondaryStatus, Status
-from paceline.launch.engines import jobs
-from paceline.launch.engines.base import Engine, Handle
-from paceline.launch.engines.contract import check_cancel, check_ends, check_plan, check_refused
-from paceline.launch.engines.package import package
-from paceline.launch.engines.slurm import engine as slurm
-from paceline.launch.engines.submission import Submission
 from paceline.part import Observation
+from paceline.parts.engines import jobs
+from paceline.parts.engines.base import Engine, Handle
+from paceline.parts.engines.contract import check_cancel, check_ends, check_plan, check_refused
+from paceline.parts.engines.package import package
+from paceline.parts.engines.slurm import engine as slurm
+from paceline.parts.engines.submission import Submission
 from paceline.recording.evidence import evidence
 from paceline.recording.runs import newest_try
 

@@ -338,10 +338,10 @@ import json, os, sys
 from pathlib import Path
 from paceline.facts import Job, Program, ProgramKind
 from paceline.job_file import JobFile
-from paceline.launch.engines import contract
-from paceline.launch.engines.base import load
-from paceline.launch.engines.package import package
-from paceline.launch.engines.submission import Submission
+from paceline.parts.engines import contract
+from paceline.parts.engines.base import load
+from paceline.parts.engines.package import package
+from paceline.parts.engines.submission import Submission
 told = json.loads(sys.argv[1])
 options = {"hosts": "algo-1,algo-2", "ssh_config": told["config"]}
 engine = load("ssh", os.environ, options)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from paceline import estimator as room
-from paceline.estimator.session import surroundings
+from paceline.parts.sagemaker.estimator.session import surroundings
 
 
 @pytest.fixture

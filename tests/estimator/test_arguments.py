@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import UsageError
-from paceline.estimator.arguments import ARGUMENTS, V1_NAMES, Treatment, accepted, arguments_of, without_meaning
+from paceline.parts.sagemaker.estimator.arguments import (
+    ARGUMENTS,
+    V1_NAMES,
+    Treatment,
+    accepted,
+    arguments_of,
+    without_meaning,
+)
 
 # Section by section as SDK v2.257 documents them, and two defaults that people rely on.
 V2_DEFAULTS = {
@@ -141,7 +148,7 @@ def test_a_subclass_of_the_users_has_the_arguments_of_ours(project):
 
 
 def test_no_module_of_the_room_imports_torch_or_boto3(repository):
-    for path in Path(repository / "src/paceline/estimator").glob("*.py"):
+    for path in Path(repository / "src/paceline/parts/sagemaker/estimator").glob("*.py"):
         for node in ast.parse(path.read_text()).body:
             names = (
                 [alias.name for alias in node.names]

@@ -6,7 +6,7 @@ import tarfile
 import pytest
 
 from paceline.errors import UsageError
-from paceline.estimator.code import check_code, clone, code_of, credentials, shipped, without_secret
+from paceline.parts.sagemaker.estimator.code import check_code, clone, code_of, credentials, shipped, without_secret
 
 
 def names(directory):

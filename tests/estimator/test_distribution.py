@@ -4,7 +4,7 @@ import pytest
 
 from paceline.errors import UsageError
 from paceline.estimator import InstanceGroup
-from paceline.estimator.distribution import read_distribution
+from paceline.parts.sagemaker.estimator.distribution import read_distribution
 
 ON = {"enabled": True}
 

@@ -7,9 +7,9 @@ import pytest
 
 from paceline.errors import PacelineError, UsageError
 from paceline.estimator import CapacityError, PyTorch, TrainingInput, TrainingTimeout, UnexpectedStatusException
-from paceline.estimator.failure import failure_of
 from paceline.facts import SecondaryStatus, Status
 from paceline.part import Observation
+from paceline.parts.sagemaker.estimator.failure import failure_of
 
 
 def playing(states, **more):

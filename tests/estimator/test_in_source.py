@@ -5,7 +5,7 @@ import json
 import pytest
 
 from paceline.cli import main
-from paceline.estimator.in_source import SourceCell, cells_of, estimators_in, verdicts_of_estimator
+from paceline.parts.sagemaker.estimator.in_source import SourceCell, cells_of, estimators_in, verdicts_of_estimator
 
 SMDDP = "distribution={'smdistributed': {'dataparallel': {'enabled': True}}}"
 VERSIONS = "framework_version='2.1', py_version='py310'"

@@ -1,6 +1,6 @@
 """metric_definitions: numbers from what the ranks printed."""
 
-from paceline.estimator.metrics import metric_rows
+from paceline.parts.sagemaker.estimator.metrics import metric_rows
 
 DEFINITIONS = [("loss", r"loss[ =]([0-9.eE+-]+)"), ("epoch", r"epoch (\d+)")]
 

@@ -15,12 +15,12 @@ from paceline.estimator import (
     SourceCode,
     TensorBoardOutputConfig,
     get_execution_role,
-    image_uris,
     name_from_base,
     unique_name_from_base,
 )
-from paceline.estimator.model_trainer_parts import Compute
-from paceline.launch.engines.sagemaker import aws
+from paceline.parts.sagemaker.engine import aws
+from paceline.parts.sagemaker.estimator import image_uris
+from paceline.parts.sagemaker.estimator.model_trainer_parts import Compute
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def no_account(tmp_path, monkeypatch):
     def refused(*_):
         raise UsageError("E40", "AWS has no credentials here", saw="none", next="aws configure")
 
-    monkeypatch.setattr("paceline.estimator.notebook.connect", refused)
+    monkeypatch.setattr("paceline.parts.sagemaker.estimator.notebook.connect", refused)
 
 
 def test_a_role_and_a_session_are_there_and_say_what_they_are(capsys):
@@ -67,7 +67,9 @@ def test_with_an_account_it_goes_to_its_bucket(tmp_path, monkeypatch):
         def upload_file(self, *words):
             sent.append(words)
 
-    monkeypatch.setattr("paceline.estimator.notebook.connect", lambda *_: aws.Aws("eu-west-1", lambda _: Client()))
+    monkeypatch.setattr(
+        "paceline.parts.sagemaker.estimator.notebook.connect", lambda *_: aws.Aws("eu-west-1", lambda _: Client())
+    )
     (tmp_path / "data" / "a").mkdir(parents=True)
     (tmp_path / "data" / "a" / "x.bin").write_text("x")
     session = Session()

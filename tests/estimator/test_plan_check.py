@@ -5,11 +5,11 @@ import json
 import pytest
 
 from paceline.errors import UsageError
-from paceline.estimator.plan_check import planned_row
 from paceline.parts.plan.k04_memory import RULE as MEMORY
-from paceline.planner.answer import Fit
-from paceline.planner.trace_json import to_plain
-from paceline.planner.workload import Workload
+from paceline.parts.plan.planner.answer import Fit
+from paceline.parts.plan.planner.trace_json import to_plain
+from paceline.parts.plan.planner.workload import Workload
+from paceline.parts.sagemaker.estimator.plan_check import planned_row
 from paceline.rules.job_facts import BeforeRun, checks_of
 
 

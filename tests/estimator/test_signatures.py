@@ -7,14 +7,14 @@ import pytest
 
 from paceline import estimator as room
 from paceline.errors import UsageError
-from paceline.estimator.arguments import ARGUMENTS, BY_POSITION, Treatment, arguments_of
-from paceline.estimator.write_estimators import estimators_source
+from paceline.parts.sagemaker.estimator.arguments import ARGUMENTS, BY_POSITION, Treatment, arguments_of
+from paceline.parts.sagemaker.estimator.write_estimators import estimators_source
 
 CLASSES = ("Estimator", "PyTorch", "TensorFlow")
 
 
 def test_the_source_is_what_the_table_gives(repository):
-    written = (repository / "src/paceline/estimator/estimator.py").read_text()
+    written = (repository / "src/paceline/parts/sagemaker/estimator/estimator.py").read_text()
     assert written == estimators_source(), "run `make docs`"
 
 
@@ -39,7 +39,7 @@ def test_the_help_of_a_class_has_a_line_for_every_argument(name):
 
 
 def test_an_editor_that_only_reads_sees_the_arguments_and_the_attributes(repository):
-    tree = ast.parse((repository / "src/paceline/estimator/estimator.py").read_text())
+    tree = ast.parse((repository / "src/paceline/parts/sagemaker/estimator/estimator.py").read_text())
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     shared = attributes_in(classes["SharedArguments"])
     for name in CLASSES:

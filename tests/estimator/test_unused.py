@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from paceline.estimator import unused
-from paceline.estimator.unused import metrics_without_value, nothing_kept
+from paceline.parts.sagemaker.estimator import unused
+from paceline.parts.sagemaker.estimator.unused import metrics_without_value, nothing_kept
 
 
 @pytest.mark.parametrize(

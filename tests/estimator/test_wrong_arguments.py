@@ -166,7 +166,7 @@ def test_the_nearest_instance_type_and_engine_are_named(make):
 
 
 def test_a_page_stands_behind_every_code_of_the_room(repository):
-    text = "".join(path.read_text() for path in (repository / "src/paceline/estimator").glob("*.py"))
+    text = "".join(path.read_text() for path in (repository / "src/paceline/parts/sagemaker/estimator").glob("*.py"))
     import re
 
     used = set(re.findall(r'"(U[345]\d)"', text))

@@ -17,7 +17,7 @@ from catalogue import Fault, Trial
 from install_torch import python_of
 from scoring import Answer, Outcome, is_judgement, score
 
-from paceline.emulate.cleanup import remove_group, sweep
+from paceline.parts.lab.emulate.cleanup import remove_group, sweep
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 _BROKEN = re.compile(r"^\W*(?:\[[^\]]*\]:?\s*)?broken at (\d+)", re.MULTILINE)

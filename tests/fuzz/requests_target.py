@@ -66,7 +66,7 @@ class _Asked:
 def check_request(data: bytes) -> None:
     """A stranger's is refused; one that was let in is answered or refused, and no traceback is anybody's answer."""
     from paceline.contract.local_key import AccessKey
-    from paceline.sagemaker_local.signatures import Signatures
+    from paceline.parts.sagemaker.local.signatures import Signatures
 
     try:
         request = json.loads(data)
@@ -85,10 +85,10 @@ def check_request(data: bytes) -> None:
 
 @contextmanager
 def _service() -> Iterator[Any]:
-    from paceline.sagemaker_local.app import Api
-    from paceline.sagemaker_local.job_store import JobStore
-    from paceline.sagemaker_local.logs_api import LogsApi
-    from paceline.sagemaker_local.training_api import TrainingApi
+    from paceline.parts.sagemaker.local.app import Api
+    from paceline.parts.sagemaker.local.job_store import JobStore
+    from paceline.parts.sagemaker.local.logs_api import LogsApi
+    from paceline.parts.sagemaker.local.training_api import TrainingApi
 
     with tempfile.TemporaryDirectory() as folder:
         shelf = JobStore(Path(folder) / "jobs", region="us-east-1", clock=lambda: 1000.0)
@@ -103,7 +103,7 @@ def _service() -> Iterator[Any]:
 
 
 def _status(api: Any, signatures: Any, headers: list[tuple[bytes, bytes]], query: bytes, body: bytes) -> int:
-    from paceline.sagemaker_local.app import application
+    from paceline.parts.sagemaker.local.app import application
 
     scope = {
         "type": "http", "http_version": "1.1", "method": "POST", "path": "/", "raw_path": b"/", "query_string": query,

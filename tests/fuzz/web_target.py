@@ -68,7 +68,7 @@ def _answered(data: bytes) -> bytes:
 @cache
 def _server():
     from paceline.listening import listening
-    from paceline.serve.server import WebServer
+    from paceline.parts.web.serve.server import WebServer
 
     folder = tempfile.TemporaryDirectory()
     atexit.register(folder.cleanup)

@@ -1,8 +1,6 @@
-"""Which file is kernel and which belongs to a part, until each part has its folder below src/paceline/parts.
+"""Which file is kernel and which belongs to a part: what is below src/paceline/parts/NAME, and the few that are listed here.
 
-    python tests/house/kernel_and_parts.py        files, lines and imports of the kernel and of each part, as a Markdown table
-
-A file belongs to the first pattern that fits it, and to the kernel if none fits. Patterns are below src/paceline.
+python tests/house/kernel_and_parts.py        files, lines and imports of the kernel and of each part, as a Markdown table
 """
 
 import ast
@@ -15,16 +13,17 @@ from source_files import Module, imported_module, modules_of
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 KERNEL = "kernel"
-PATTERNS: tuple[tuple[str, str], ...] = (
-    ("parts/comm/*", "comm"),
-    ("parts/engines/*", "engines"),
-    ("parts/frameworks/*", "frameworks"),
-    ("parts/lab/*", "lab"),
-    ("parts/plan/*", "plan"),
-    ("parts/resume/*", "resume"),
-    ("parts/sagemaker/*", "sagemaker"),
-    ("parts/web/*", "web"),
-    # Inside a rank.
+# Files of a part that are not in its folder, by their paths below src/paceline: its public name, and instruments, which one folder lists.
+OUTSIDE = {
+    "comm.py": "comm",
+    "estimator.py": "sagemaker",
+    "resume.py": "resume",
+    "worker/instruments/exchanges.py": "comm",
+    "worker/instruments/keras_on_jax.py": "frameworks",
+    "worker/instruments/tensorflow.py": "frameworks",
+}
+# Tests of a part that are not in tests/parts: patterns below tests/, without `test_`.
+PATTERNS_OF_TESTS: tuple[tuple[str, str], ...] = (
     ("worker/resume/*", "resume"),
     ("worker/run_script.py", "resume"),
     ("worker/export_state.py", "resume"),
@@ -41,7 +40,6 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     ("trace/*", "plan"),
     ("resume/*", "resume"),
     ("loops_in_source.py", "resume"),
-    # On a host.
     ("launch/agent/state_*.py", "resume"),
     ("launch/agent/saver_process.py", "resume"),
     ("launch/agent/saved_job.py", "resume"),
@@ -58,7 +56,6 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     ("serve/*", "web"),
     ("estimator/*", "sagemaker"),
     ("sagemaker_local/*", "sagemaker"),
-    # Values and what is read and written.
     ("recording/state_*.py", "resume"),
     ("recording/plain_values.py", "resume"),
     ("recording/saved_state.py", "resume"),
@@ -72,7 +69,6 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     ("planner/slow_pairs.py", "lab"),
     ("planner/*", "plan"),
     ("rules/resumable.py", "resume"),
-    # Verbs and views.
     ("cli/resume.py", "resume"),
     ("cli/sagemaker_local.py", "sagemaker"),
     ("cli/submit.py", "engines"),
@@ -102,9 +98,6 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     ("views/timeline.py", "web"),
     ("views/metrics.py", "web"),
     ("views/svg.py", "web"),
-)
-# Tests of more than one file of a part: patterns below tests/. A file tests/x/test_y.py else belongs where src/paceline/x/y.py does.
-PATTERNS_OF_TESTS: tuple[tuple[str, str], ...] = (
     ("engines/*", "engines"),
     ("web/*", "web"),
     ("process/test_*resume*.py", "resume"),
@@ -126,18 +119,22 @@ PATTERNS_OF_TESTS: tuple[tuple[str, str], ...] = (
     ("worker/test_smdistributed.py", "sagemaker"),
     ("views/test_tensorboard.py", "web"),
 )
-PARTS = tuple(dict.fromkeys(part for _, part in PATTERNS))
+PARTS = tuple(sorted(path.parent.name for path in (SOURCE / "paceline" / "parts").glob("*/part.py")))
 
 
 def part_of(path: str) -> str:
     """The part of a file, given by its path below src/paceline; KERNEL for the rest."""
-    return next((part for pattern, part in PATTERNS if fnmatch(path, pattern)), KERNEL)
+    top, _, inside = path.partition("/")
+    return inside.partition("/")[0] if top == "parts" and "/" in inside else OUTSIDE.get(path, KERNEL)
 
 
 def part_of_test(path: str) -> str:
     """The part that a file of tests is about, given by its path below tests/; KERNEL for the rest."""
-    own = next((part for pattern, part in PATTERNS_OF_TESTS if fnmatch(path, pattern)), None)
-    return own or part_of(path.replace("/test_", "/"))
+    tested = path.replace("/test_", "/")
+    own = next(
+        (part for pattern, part in PATTERNS_OF_TESTS if fnmatch(path, pattern) or fnmatch(tested, pattern)), None
+    )
+    return own or part_of(tested)
 
 
 def part_of_module(module: Module) -> str:

@@ -75,61 +75,70 @@ IN_A_RANK = {
 # Arrows that the floors do not allow: (module, what it imports) -> why it reads better so.
 ALLOWED_ARROWS: dict[tuple[str, str], str] = {
     ("paceline", "paceline.api"): "its names are those of the package too, loaded when the first of them is asked for",
-    ("paceline.emulate.local_hosts", "paceline.probes.ports"): "a host on this machine needs a port that is free on it",
-    ("paceline.emulate.limits", "paceline.probes.cgroup"): "a limit is set where the probe will read it",
+    (
+        "paceline.parts.lab.emulate.local_hosts",
+        "paceline.probes.ports",
+    ): "a host on this machine needs a port that is free on it",
+    ("paceline.parts.lab.emulate.limits", "paceline.probes.cgroup"): "a limit is set where the probe will read it",
     ("paceline.contract.local_key", "paceline.recording.plain_files"): "an entry may have been laid by somebody else",
     (
         "paceline.contract.tree",
         "paceline.recording.plain_files",
     ): "its folders, too, hold what is read back or executed",
     ("paceline.contract.failure", "paceline.recording.plain_files"): "where a script writes may be a pipe",
-    ("paceline.emulate.cleanup", "paceline.probes.cgroup"): "what a dead creator left is where the probe would find it",
-    ("paceline.emulate.cleanup", "paceline.probes.processes"): "a pid that was used again is another creator",
+    (
+        "paceline.parts.lab.emulate.cleanup",
+        "paceline.probes.cgroup",
+    ): "what a dead creator left is where the probe would find it",
+    ("paceline.parts.lab.emulate.cleanup", "paceline.probes.processes"): "a pid that was used again is another creator",
 }
 
 # Modules that may look at this process's environment variables; everyone else takes a Mapping. A name that ends in a dot is a room.
 ENVIRONMENT_DOORS = {
     "paceline.cli.": "the command line hands the environment on as a value",
     "paceline.api.start": "for a program in Python it does what the command line does",
-    "paceline.trace.script": "the script finds the variables that a launcher would give it",
+    "paceline.parts.plan.trace.script": "the script finds the variables that a launcher would give it",
     "paceline.worker.": "inside a rank the environment is how the agent speaks to it",
     "paceline.parts.resume.in_rank": "the same",
-    "paceline.estimator.session": "the API has no command line in front of it; this module hands the environment on as a value",
-    "paceline.launch.engines.sagemaker.entry": "a program of its own in a container, before paceline is there",
+    "paceline.parts.sagemaker.estimator.session": "the API has no command line in front of it; this module hands the environment on as a value",
+    "paceline.parts.sagemaker.engine.entry": "a program of its own in a container, before paceline is there",
     "paceline.contract.prepare": "the default of an argument; callers hand in a Mapping",
     "paceline.recording.runs": "the default of an argument; callers hand in a Mapping",
     "paceline.launch.coordinator.pace_inputs": "a switch for whoever records stretches for the tests; nothing of a job depends on it",
     "paceline.launch.programs.engine_host": "whoever starts an agent over a connection tells it its environment there",
-    "paceline.launch.engines.ray.agent_actor": "on a node of a cluster: what its worker process was given is all there is to hand on",
-    "paceline.launch.engines.ray.cluster": "Ray takes its switches from the environment of its own process alone",
+    "paceline.parts.engines.ray.agent_actor": "on a node of a cluster: what its worker process was given is all there is to hand on",
+    "paceline.parts.engines.ray.cluster": "Ray takes its switches from the environment of its own process alone",
 }
 
 # Modules outside cli that may print: module -> why.
 ALLOWED_PRINTS: dict[str, str] = {
-    "paceline.estimator.console": "fit() prints status and output into a notebook or a script, as SDK v2's does",
+    "paceline.parts.sagemaker.estimator.console": "fit() prints status and output into a notebook or a script, as SDK v2's does",
 }
 
 # Where a rank has TensorFlow, which brings numpy, in place of torch.
-FOR_TENSORFLOW = ("paceline.worker.smdistributed.tensorflow.", "paceline.worker.parameter_server")
+FOR_TENSORFLOW = ("paceline.parts.sagemaker.smdistributed.tensorflow.", "paceline.parts.frameworks.parameter_server")
 # Rooms of a rank may load what is listed, besides the standard library, torch and us.
 ALLOWED_IN_A_RANK = {
     ("paceline.worker.site.sitecustomize", "sitecustomize"): "hands over to the one that was there before",
-    ("paceline.comm.mpi.world", "mpi4py"): "the extra [mpi], imported only where the backend over MPI is asked for",
+    (
+        "paceline.parts.comm.mpi.world",
+        "mpi4py",
+    ): "the extra [mpi], imported only where the backend over MPI is asked for",
 }
 STANDARD_LIBRARY_ONLY = (
     *(f"paceline.recording.{name}" for name in ("ring", "exchanges", "string_table", "plain_files")),
     *(
-        f"paceline.comm.transports.shared_memory.{name}"
+        f"paceline.parts.comm.transports.shared_memory.{name}"
         for name in ("arrays", "collectives", "connect", "host_ranks", "segment", "sync")
     ),
-    "paceline.comm.transports.peers",
+    "paceline.parts.comm.transports.peers",
     "paceline.atomic_write",
     "paceline.mapped_memory",
     "paceline.backend_names",
     "paceline.process_identity",
     "paceline.smdistributed_names",
     "paceline.spelling",
-    "paceline.loops_in_source",
+    "paceline.parts.resume.loops_in_source",
 )
 
 

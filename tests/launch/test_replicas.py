@@ -3,12 +3,12 @@
 import pytest
 from kept_state import Rank
 
-from paceline.launch.agent.state_saving import StateSaving
-from paceline.launch.replicas import difference
-from paceline.launch.saved_steps import saved_steps
-from paceline.recording.saved_state import JobFacts
-from paceline.recording.state_piece import checksums_of, header_of
-from paceline.storage.state_store import state_store
+from paceline.parts.resume.agent.state_saving import StateSaving
+from paceline.parts.resume.recording.saved_state import JobFacts
+from paceline.parts.resume.recording.state_piece import checksums_of, header_of
+from paceline.parts.resume.replicas import difference
+from paceline.parts.resume.saved_steps import saved_steps
+from paceline.parts.resume.state_store import state_store
 
 
 class OneTensor(Rank):

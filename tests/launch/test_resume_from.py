@@ -10,13 +10,13 @@ from kept_state import COUNT, TENSOR_BYTES, Rank
 from saved_runs import VERSION, job, saved_by_two_ranks
 
 from paceline.errors import UsageError
-from paceline.launch import resume_from
-from paceline.launch.agent.saved_job import facts_of, saving_place
-from paceline.launch.agent.state_saving import StateSaving
-from paceline.launch.resume_from import beginning, load_state
+from paceline.parts.resume import resume_from
+from paceline.parts.resume.agent.saved_job import facts_of, saving_place
+from paceline.parts.resume.agent.state_saving import StateSaving
+from paceline.parts.resume.recording.state_buffer import SLOT_AT, StateHeader
+from paceline.parts.resume.resume_from import beginning, load_state
+from paceline.parts.resume.state_store import state_store
 from paceline.recording.layout import RunDirectory
-from paceline.recording.state_buffer import SLOT_AT, StateHeader
-from paceline.storage.state_store import state_store
 
 
 @pytest.fixture

@@ -16,20 +16,20 @@ from saved_runs import JOB, job, saved_by_two_ranks, saved_run
 
 from paceline.cli import main
 from paceline.errors import UsageError
-from paceline.launch.agent.state_saving import StateSaving
-from paceline.launch.engines.jobs import note_end
-from paceline.launch.resume_from import load_state
-from paceline.launch.saved_steps import marks_of, place_of, saved_steps
 from paceline.part import Observation
+from paceline.parts.engines.jobs import note_end
+from paceline.parts.resume.agent.state_saving import StateSaving
+from paceline.parts.resume.recording.saved_state import Manifest, SavedFile, SavedRank, manifest_text, parse_manifest
+from paceline.parts.resume.recording.state_buffer import DOCUMENT, new_buffer, packed
+from paceline.parts.resume.resume_from import load_state
+from paceline.parts.resume.saved_steps import marks_of, place_of, saved_steps
+from paceline.parts.resume.state_store import state_store
+from paceline.parts.resume.worker.slots import StateSlots
 from paceline.process_identity import boot_id, start_ticks
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import create_run, earlier_tries, find_run, newest_try
-from paceline.recording.saved_state import Manifest, SavedFile, SavedRank, manifest_text, parse_manifest
-from paceline.recording.state_buffer import DOCUMENT, new_buffer, packed
 from paceline.recording.writer import JsonLines, append_whole_records
-from paceline.storage.state_store import state_store
-from paceline.worker.resume.slots import StateSlots
 
 # A state that hangs its reader fails its test.
 pytestmark = pytest.mark.timeout(120)

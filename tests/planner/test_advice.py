@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from paceline.catalog.types import Accelerator
-from paceline.planner.advice import LEAST_GAIN, Aim
-from paceline.planner.answer import Fit
-from paceline.planner.evaluate import evaluate
-from paceline.planner.fleet import Fleet, candidates_given
-from paceline.planner.question import Goal, PlanLimits, PlanQuestion, Prices
-from paceline.planner.workload import Measurement, OperationCounts, Precision, Workload
+from paceline.parts.plan.planner.advice import LEAST_GAIN, Aim
+from paceline.parts.plan.planner.answer import Fit
+from paceline.parts.plan.planner.evaluate import evaluate
+from paceline.parts.plan.planner.fleet import Fleet, candidates_given
+from paceline.parts.plan.planner.question import Goal, PlanLimits, PlanQuestion, Prices
+from paceline.parts.plan.planner.workload import Measurement, OperationCounts, Precision, Workload
 
 GIB = 2**30
 A100 = Accelerator(

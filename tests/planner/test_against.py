@@ -4,12 +4,12 @@ import pytest
 
 from paceline.catalog.types import Accelerator
 from paceline.errors import UsageError
-from paceline.planner.against import compare
-from paceline.planner.answer import Fit, Memory, Row, StepTime
-from paceline.planner.collective import Link
-from paceline.planner.machines import Machines
-from paceline.planner.observed import HostLoad, ObservedRun, RankSteps
-from paceline.planner.workload import Measurement
+from paceline.parts.plan.planner.against import compare
+from paceline.parts.plan.planner.answer import Fit, Memory, Row, StepTime
+from paceline.parts.plan.planner.collective import Link
+from paceline.parts.plan.planner.machines import Machines
+from paceline.parts.plan.planner.observed import HostLoad, ObservedRun, RankSteps
+from paceline.parts.plan.planner.workload import Measurement
 
 LINK = Link(kind="tcp", bytes_per_second=1e9, latency_seconds=1e-4, source="10 Gbit/s as specified")
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.planner.answer import Fit, Memory, Row, StepTime
-from paceline.planner.choice import choose, keeps
-from paceline.planner.machines import Machines
-from paceline.planner.question import PlanLimits
+from paceline.parts.plan.planner.answer import Fit, Memory, Row, StepTime
+from paceline.parts.plan.planner.choice import choose, keeps
+from paceline.parts.plan.planner.machines import Machines
+from paceline.parts.plan.planner.question import PlanLimits
 
 HOUR = 3600.0
 

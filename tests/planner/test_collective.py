@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.planner.collective import (
+from paceline.parts.plan.planner.collective import (
     MIB,
     Link,
     all_reduce_seconds,

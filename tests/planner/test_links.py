@@ -4,8 +4,8 @@ import pytest
 
 from paceline.catalog.types import Accelerator
 from paceline.errors import UsageError
-from paceline.planner.collective import MIB, all_reduce_seconds
-from paceline.planner.links import LinkClass, inter_link, intra_link, link_class, link_from_curve
+from paceline.parts.plan.planner.collective import MIB, all_reduce_seconds
+from paceline.parts.plan.planner.links import LinkClass, inter_link, intra_link, link_class, link_from_curve
 
 A100 = Accelerator(name="A100", nvlink_gb_per_second=600.0, pcie_generation=4)
 RTX = Accelerator(name="RTX 3090", nvlink_gb_per_second=112.5, pcie_generation=4)

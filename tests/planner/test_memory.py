@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from paceline.errors import UsageError
-from paceline.planner.answer import Fit
-from paceline.planner.memory import CONTEXT_BYTES, FITS_FRACTION, memory
-from paceline.planner.workload import Precision, Strategy, Workload
+from paceline.parts.plan.planner.answer import Fit
+from paceline.parts.plan.planner.memory import CONTEXT_BYTES, FITS_FRACTION, memory
+from paceline.parts.plan.planner.workload import Precision, Strategy, Workload
 
 GIB = 1024**3
 MIB = 1024**2

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.planner.nccl_tests import (
+from paceline.parts.lab.nccl_tests import (
     FACTORS,
     BenchRow,
     BenchWorld,

@@ -6,7 +6,7 @@ import pytest
 
 from paceline.diagnosis.slow.steady_step import WARMUP_STEPS
 from paceline.facts import Evidence, RankRecord, Run, Step
-from paceline.planner.observed import measurement_of, observed, step_count
+from paceline.parts.plan.planner.observed import measurement_of, observed, step_count
 
 MS = 1_000_000
 START = 1_795_000_000_000_000_000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.planner.question import Payment, Prices
+from paceline.parts.plan.planner.question import Payment, Prices
 
 BOTH = Prices(on_demand=3.0, sagemaker=3.7, spot=1.1, spot_zone="eu-west-1a")
 EC2 = Prices(on_demand=3.0)

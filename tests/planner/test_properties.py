@@ -7,20 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.catalog.types import Accelerator
-from paceline.planner.answer import Fit, StepTime
-from paceline.planner.choice import choose
-from paceline.planner.collective import MIB
-from paceline.planner.completion import hours_of, steps_of, within_probability
-from paceline.planner.cost import crossing_bytes, machines_usd, zone_usd
-from paceline.planner.evaluate import evaluate
-from paceline.planner.fleet import Fleet, candidates_given
-from paceline.planner.links import inter_link
-from paceline.planner.machines import Machines
-from paceline.planner.memory import memory
-from paceline.planner.question import Goal, PlanLimits, PlanQuestion, Prices
-from paceline.planner.step_time import step_time
-from paceline.planner.what_if import with_batch, with_buckets, with_microbatches
-from paceline.planner.workload import Measurement, Workload
+from paceline.parts.plan.planner.answer import Fit, StepTime
+from paceline.parts.plan.planner.choice import choose
+from paceline.parts.plan.planner.collective import MIB
+from paceline.parts.plan.planner.completion import hours_of, steps_of, within_probability
+from paceline.parts.plan.planner.cost import crossing_bytes, machines_usd, zone_usd
+from paceline.parts.plan.planner.evaluate import evaluate
+from paceline.parts.plan.planner.fleet import Fleet, candidates_given
+from paceline.parts.plan.planner.links import inter_link
+from paceline.parts.plan.planner.machines import Machines
+from paceline.parts.plan.planner.memory import memory
+from paceline.parts.plan.planner.question import Goal, PlanLimits, PlanQuestion, Prices
+from paceline.parts.plan.planner.step_time import step_time
+from paceline.parts.plan.planner.what_if import with_batch, with_buckets, with_microbatches
+from paceline.parts.plan.planner.workload import Measurement, Workload
 
 FEW = settings(derandomize=True, max_examples=25, deadline=None, database=None)
 GIB = 2**30

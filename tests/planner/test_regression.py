@@ -4,7 +4,16 @@ import random
 
 import pytest
 
-from paceline.planner.regression import NEWEST, OLDEST, Baseline, Figure, compare, confirmed, spread, with_new
+from paceline.parts.comm.planner.regression import (
+    NEWEST,
+    OLDEST,
+    Baseline,
+    Figure,
+    compare,
+    confirmed,
+    spread,
+    with_new,
+)
 
 DAY = 86_400 * 10**9
 

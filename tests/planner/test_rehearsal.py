@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from paceline.planner.rehearsal import (
+from paceline.parts.plan.planner.rehearsal import (
     Probe,
     Rehearsal,
     RehearsedSize,
@@ -15,7 +15,7 @@ from paceline.planner.rehearsal import (
     sizes_to_predict,
     to_plain,
 )
-from paceline.planner.workload import Measurement
+from paceline.parts.plan.planner.workload import Measurement
 
 CPUS = Slots(cpus=8.0, devices=0)
 

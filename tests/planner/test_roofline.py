@@ -7,8 +7,8 @@ import pytest
 
 from paceline.catalog.types import Accelerator
 from paceline.errors import UsageError
-from paceline.planner.roofline import FLOPS_ONLY, INTERVALS, compute_seconds, has_convolutions, peak_flops
-from paceline.planner.workload import OperationCounts, Precision, Workload
+from paceline.parts.plan.planner.roofline import FLOPS_ONLY, INTERVALS, compute_seconds, has_convolutions, peak_flops
+from paceline.parts.plan.planner.workload import OperationCounts, Precision, Workload
 
 A100 = Accelerator(
     name="A100", fp32_tflops=19.5, tf32_tflops=156.0, fp16_tflops=312.0, bf16_tflops=312.0, memory_gb_per_second=1555.0

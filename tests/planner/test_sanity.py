@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from paceline.catalog.types import Accelerator
-from paceline.planner.evaluate import evaluate
-from paceline.planner.fleet import Fleet, candidates_given
-from paceline.planner.links import inter_link, intra_link
-from paceline.planner.machines import Machines
-from paceline.planner.question import PlanQuestion
-from paceline.planner.sanity import doubts, too_short_to_update
-from paceline.planner.step_time import step_time
-from paceline.planner.workload import Measurement, Precision, Strategy, Workload
+from paceline.parts.plan.planner.evaluate import evaluate
+from paceline.parts.plan.planner.fleet import Fleet, candidates_given
+from paceline.parts.plan.planner.links import inter_link, intra_link
+from paceline.parts.plan.planner.machines import Machines
+from paceline.parts.plan.planner.question import PlanQuestion
+from paceline.parts.plan.planner.sanity import doubts, too_short_to_update
+from paceline.parts.plan.planner.step_time import step_time
+from paceline.parts.plan.planner.workload import Measurement, Precision, Strategy, Workload
 
 A100 = Accelerator(name="A100", fp16_tflops=312.0, tf32_tflops=156.0, fp32_tflops=19.5, memory_gib=40.0)
 BERT = Workload(gradient_bytes=1_344_000_000)

@@ -2,7 +2,7 @@
 
 from itertools import combinations
 
-from paceline.planner.slow_pairs import Pair, slow_pairs
+from paceline.parts.lab.slow_pairs import Pair, slow_pairs
 
 
 def pairs(members, slow=(), speed=1.1, slow_speed=0.12):

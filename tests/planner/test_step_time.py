@@ -6,11 +6,11 @@ import pytest
 
 from paceline.catalog.types import Accelerator
 from paceline.errors import UsageError
-from paceline.planner.answer import Formula
-from paceline.planner.links import inter_link, intra_link
-from paceline.planner.machines import Machines
-from paceline.planner.step_time import step_time
-from paceline.planner.workload import Measurement, Workload
+from paceline.parts.plan.planner.answer import Formula
+from paceline.parts.plan.planner.links import inter_link, intra_link
+from paceline.parts.plan.planner.machines import Machines
+from paceline.parts.plan.planner.step_time import step_time
+from paceline.parts.plan.planner.workload import Measurement, Workload
 
 A100 = Accelerator(
     name="A100", fp32_tflops=19.5, tf32_tflops=156.0, fp16_tflops=312.0, bf16_tflops=312.0, nvlink_gb_per_second=600.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.planner.strategy_times import PLAIN, Try, combined, fastest, strategy_time
+from paceline.parts.comm.planner.strategy_times import PLAIN, Try, combined, fastest, strategy_time
 
 
 def tries(strategy, *seconds, exchange=0.004, noise=0.01):

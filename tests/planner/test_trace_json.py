@@ -3,8 +3,8 @@
 import pytest
 
 from paceline.errors import UsageError
-from paceline.planner.trace_json import from_plain, to_plain
-from paceline.planner.workload import Assumption, OperationCounts, Precision, Strategy, Workload
+from paceline.parts.plan.planner.trace_json import from_plain, to_plain
+from paceline.parts.plan.planner.workload import Assumption, OperationCounts, Precision, Strategy, Workload
 
 TRACED = Workload(
     name="train.py",

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from paceline.errors import UsageError
-from paceline.planner.collective import MIB, Link
-from paceline.planner.links import inter_link
-from paceline.planner.scaling import Shape, exchange_seconds
-from paceline.planner.what_if import with_buckets, with_precision
-from paceline.planner.workload import OperationCounts, Precision, Strategy, Workload
+from paceline.parts.plan.planner.collective import MIB, Link
+from paceline.parts.plan.planner.links import inter_link
+from paceline.parts.plan.planner.scaling import Shape, exchange_seconds
+from paceline.parts.plan.planner.what_if import with_buckets, with_precision
+from paceline.parts.plan.planner.workload import OperationCounts, Precision, Strategy, Workload
 
 HALF = Workload(
     precision=Precision.BF16,

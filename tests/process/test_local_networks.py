@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from patience import patient
 
-from paceline.emulate.hosts import Hosts
 from paceline.errors import UsageError
+from paceline.parts.lab.emulate.hosts import Hosts
 from paceline.probes.processes import read_stat
 
 pytestmark = [pytest.mark.process, pytest.mark.exchange, pytest.mark.fault, pytest.mark.timeout(120)]

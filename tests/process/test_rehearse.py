@@ -159,7 +159,7 @@ def test_hosts_are_rehearsed_on_this_machine_and_their_links_timed(paceline):
 @pytest.mark.wide
 def test_the_probe_of_several_hosts_times_each_kind_of_link(paceline):
     out = paceline.directory / "curve.json"
-    argv = ("--local-hosts", "2", "--nproc-per-node", "2", "-m", "paceline.worker.link_probe")
+    argv = ("--local-hosts", "2", "--nproc-per-node", "2", "-m", "paceline.parts.lab.worker.link_probe")
     done = paceline.run("run", *argv, "--out", str(out), "--largest", "65536")
     assert done.code == 0, done.err
     curve = json.loads(out.read_text())

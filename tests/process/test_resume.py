@@ -160,7 +160,7 @@ def test_an_evaluation_in_a_generator_expression_is_no_loop_around_the_training(
 
 @pytest.mark.slow
 def test_a_torch_that_was_never_tried_is_named_though_it_refuses_before_there_is_a_rank(paceline):
-    old = "from paceline.worker.resume import session\nsession._OLDEST_TORCH = (99, 0)\nimport torch\n"
+    old = "from paceline.parts.resume.worker import session\nsession._OLDEST_TORCH = (99, 0)\nimport torch\n"
     finished, _ = ran(paceline, code=137, dies=[(0, 0, 6, KILL)], text=RANK.replace("import torch\n", old, 1))
     said = "no state is kept, a restart begins from the beginning: resume has never been tried with torch 2."
     assert finished.err.count(said) == 1 and "(F13)" in finished.err and "resumed" not in finished.err

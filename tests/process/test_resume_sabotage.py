@@ -26,7 +26,7 @@ def with_sabotage(text):
 
 
 FLIP = """
-from paceline.recording.state_buffer import SLOT_AT, StateHeader
+from paceline.parts.resume.recording.state_buffer import SLOT_AT, StateHeader
 header = StateHeader(state_descriptor)
 for slot in header.slots()[:{slots}]:
     at = SLOT_AT[slot.number] + slot.tensor_bytes + slot.plain_bytes // 2
@@ -59,7 +59,7 @@ def test_without_an_undamaged_state_the_job_begins_again_and_says_what_it_costs(
 def test_numbers_of_the_header_that_cannot_be_are_no_state(paceline, cell):
     text = with_sabotage(
         f"""
-from paceline.recording.state_buffer import StateCell, StateHeader
+from paceline.parts.resume.recording.state_buffer import StateCell, StateHeader
 header = StateHeader(state_descriptor)
 for slot in header.slots():
     header.cells[StateCell.{cell} + slot.number] = (1 << 64) - 1 - slot.step
@@ -87,7 +87,7 @@ def test_a_script_that_is_edited_while_the_job_runs_is_not_resumed(paceline, edi
 def test_a_buffer_that_is_too_small_leaves_the_training_as_it_is(paceline):
     text = with_sabotage("pass").replace(
         "total, held = 0, []",
-        "from paceline.recording.state_buffer import StateCell, StateHeader\n"
+        "from paceline.parts.resume.recording.state_buffer import StateCell, StateHeader\n"
         "StateHeader(state_descriptor).cells[StateCell.ROOM_BYTES] = 4096\ntotal, held = 0, []",
     )
     finished, lines = ran(paceline, text=text)

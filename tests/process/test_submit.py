@@ -9,10 +9,10 @@ from patience import patient
 from submissions import a_submission
 
 from paceline.facts import Program, ProgramKind
-from paceline.launch.engines import jobs
-from paceline.launch.engines.base import load
-from paceline.launch.engines.contract import check_cancel, check_ends, check_plan, check_refused
-from paceline.launch.engines.package import package
+from paceline.parts.engines import jobs
+from paceline.parts.engines.base import load
+from paceline.parts.engines.contract import check_cancel, check_ends, check_plan, check_refused
+from paceline.parts.engines.package import package
 from paceline.recording.evidence import evidence
 from paceline.recording.runs import new_run_id
 

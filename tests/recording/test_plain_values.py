@@ -9,9 +9,9 @@ import sys
 import msgspec
 import pytest
 
-from paceline.recording.plain_values import loaded, stored, values_in
-from paceline.recording.state_buffer import packed, unpacked
-from paceline.recording.state_piece import PieceError
+from paceline.parts.resume.recording.plain_values import loaded, stored, values_in
+from paceline.parts.resume.recording.state_buffer import packed, unpacked
+from paceline.parts.resume.recording.state_piece import PieceError
 
 PLAIN = [
     None, True, False, 0, -1, 1 << 63, (1 << 64) - 1, 1 << 64, -(1 << 63) - 1, 10**400, 0.0, -0.0, math.inf, 1j, complex(-0.0, math.inf),
@@ -81,9 +81,9 @@ def test_no_bytes_crash_their_reader():
     # In a process of its own: a crash would be that of the tests. marshal dies of one in some hundred of such changes.
     program = """
 import random
-from paceline.recording.plain_values import loaded, stored
-from paceline.recording.state_buffer import packed
-from paceline.recording.state_piece import PieceError
+from paceline.parts.resume.recording.plain_values import loaded, stored
+from paceline.parts.resume.recording.state_buffer import packed
+from paceline.parts.resume.recording.state_piece import PieceError
 drawn, refused = random.Random(1), 0
 whole = stored(packed({"a": ("b", [1.5, 1 << 70, b"c"], {2: (3, {4}), "x": packed((5, "y"))})}))
 for number in range(30_000):

@@ -7,25 +7,25 @@ from contextlib import contextmanager
 import pytest
 from submissions import a_submission, changed
 
-from paceline.cli.job.submission import submission_of
-from paceline.cli.submit import parse
 from paceline.cli.values import directory_mode
 from paceline.contract.tree import Tree, lay_directories, write_config
 from paceline.errors import UsageError
 from paceline.facts import Run
 from paceline.job_file import job_document
 from paceline.launch.agent.output import _recording
-from paceline.launch.engines import jobs
-from paceline.launch.engines.fake.engine import engine as fake_engine
-from paceline.launch.engines.package import package
-from paceline.launch.engines.slurm import engine as slurm
-from paceline.launch.engines.slurm.engine import _lay
-from paceline.launch.engines.submission import host_file
+from paceline.parts.engines import jobs
+from paceline.parts.engines.cli.submission import submission_of
+from paceline.parts.engines.cli.submit import parse
+from paceline.parts.engines.fake.engine import engine as fake_engine
+from paceline.parts.engines.package import package
+from paceline.parts.engines.slurm import engine as slurm
+from paceline.parts.engines.slurm.engine import _lay
+from paceline.parts.engines.submission import host_file
+from paceline.parts.resume.state_store import state_store
 from paceline.probes.environment import without_secrets
 from paceline.recording.plain_files import make_folder, write_plain
 from paceline.recording.runs import create_run, make_next_try, register, write_run
 from paceline.recording.writer import JsonLines, append_whole_records, write_json
-from paceline.storage.state_store import state_store
 
 JOB = a_submission()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.recording.saved_state import (
+from paceline.parts.resume.recording.saved_state import (
     JobFacts,
     Manifest,
     NoManifest,

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from paceline.recording.state_buffer import SLOT_AT, new_buffer
-from paceline.recording.state_piece import PieceError, layout, piece_of, put_piece
+from paceline.parts.resume.recording.state_buffer import SLOT_AT, new_buffer
+from paceline.parts.resume.recording.state_piece import PieceError, layout, piece_of, put_piece
 
 DESCRIBED = [("float32", (2, 3)), ("int64", ()), ("bool", (5,)), ("complex128", (1,)), ("float32", (0, 4))]
 SIZES = [24, 8, 5, 16, 0]

@@ -23,9 +23,9 @@ from comparison import compare_ranks
 from patience import patient
 from watching import MARK, FollowedFile, Run, Stopped, is_in, kill
 
+from paceline.parts.resume.recording.state_buffer import Keeping, StateCell
 from paceline.recording.rank_sets import newest_common
 from paceline.recording.ring import RingHeader
-from paceline.recording.state_buffer import Keeping, StateCell
 
 SCRIPTS = Path(__file__).parent / "scripts"
 RESUMING = ("--resume", "auto")

@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from paceline.parts.resume.recording.state_buffer import Keeping, StateCell, StateHeader
 from paceline.probes.stacks import StackFrame, dump
 from paceline.recording.ring import NotARing, RingHeader, RingReader
-from paceline.recording.state_buffer import Keeping, StateCell, StateHeader
 
 MARK = "RESUME_TEST_MARK"
 _STATE_BUFFER = "memfd:paceline-state"

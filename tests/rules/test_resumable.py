@@ -5,9 +5,9 @@ import textwrap
 import pytest
 
 from paceline.findings import Severity
+from paceline.parts.resume.resumable import look_at
+from paceline.parts.resume.views.resume import can_resume, resume_facts, resume_text
 from paceline.rules.job_facts import SourceFile
-from paceline.rules.resumable import look_at
-from paceline.views.resume import can_resume, resume_facts, resume_text
 
 
 def look(text, **others):

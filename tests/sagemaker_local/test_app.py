@@ -6,10 +6,10 @@ import socket
 import pytest
 
 from paceline.errors import UsageError
-from paceline.sagemaker_local.app import Api, listening, region_of
-from paceline.sagemaker_local.job_store import JobStore
-from paceline.sagemaker_local.logs_api import LogsApi
-from paceline.sagemaker_local.training_api import TrainingApi
+from paceline.parts.sagemaker.local.app import Api, listening, region_of
+from paceline.parts.sagemaker.local.job_store import JobStore
+from paceline.parts.sagemaker.local.logs_api import LogsApi
+from paceline.parts.sagemaker.local.training_api import TrainingApi
 
 pytest.importorskip("botocore", reason="pip install 'paceline[sagemaker]'")
 
@@ -78,7 +78,7 @@ def test_a_page_that_cannot_be_is_refused(api, token):
 
 
 def test_every_operation_that_is_served_is_one_of_the_model(api):
-    from paceline.sagemaker_local.service_model import service
+    from paceline.parts.sagemaker.local.service_model import service
 
     for name, operations in api._operations.items():
         assert set(operations) <= set(service(name).operation_names)

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from paceline.sagemaker_local.app import MOST_BODY_BYTES, application
-from paceline.sagemaker_local.errors import ApiError
+from paceline.parts.sagemaker.local.app import MOST_BODY_BYTES, application
+from paceline.parts.sagemaker.local.errors import ApiError
 
 pytest.importorskip("starlette", reason="pip install 'paceline[sagemaker]'")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.sagemaker_local.entrypoint import container_argv, processes_per_host, run_arguments, script_argv
-from paceline.sagemaker_local.opt_ml import data_config, lay_config, places, resource_config
+from paceline.parts.sagemaker.local.entrypoint import container_argv, processes_per_host, run_arguments, script_argv
+from paceline.parts.sagemaker.local.opt_ml import data_config, lay_config, places, resource_config
 
 
 def scripted(**hyperparameters):

@@ -8,11 +8,11 @@ import pytest
 from paceline.errors import UsageError
 from paceline.facts import SecondaryStatus
 from paceline.facts import SecondaryStatus as Secondary
-from paceline.sagemaker_local.errors import ApiError
-from paceline.sagemaker_local.job_store import JobStore
-from paceline.sagemaker_local.records import JobRecord, described
-from paceline.sagemaker_local.states import Finished, StageFailed, StageReached
-from paceline.sagemaker_local.training_api import TrainingApi, listed
+from paceline.parts.sagemaker.local.errors import ApiError
+from paceline.parts.sagemaker.local.job_store import JobStore
+from paceline.parts.sagemaker.local.records import JobRecord, described
+from paceline.parts.sagemaker.local.states import Finished, StageFailed, StageReached
+from paceline.parts.sagemaker.local.training_api import TrainingApi, listed
 
 ROLE = "arn:aws:iam::123456789012:role/training"
 
@@ -175,7 +175,7 @@ def test_a_record_survives_being_kept_and_only_its_owner_reads_it(shelf):
     assert (shelf.place("a") / "job.json").stat().st_mode & 0o077 == 0
 
 
-KEPT = """{"schema": "paceline.sagemaker_local/1", "name": "a", "arn": "arn:aws:sagemaker:eu-west-1:000000000000:training-job/a",
+KEPT = """{"schema": "paceline.parts.sagemaker.local/1", "name": "a", "arn": "arn:aws:sagemaker:eu-west-1:000000000000:training-job/a",
 "serial": 3, "request": {"TrainingJobName": "a"}, "state": {"created": 1.5, "modified": 4, "training_started": 2.5, "ended": 4.0,
 "reason": "", "status": "Stopped", "secondary": "MaxRuntimeExceeded", "why_stopping": "MaxRuntimeExceeded", "transitions":
 [["Starting", 1.5, 2.5], ["Training", 2.5, 3.0], ["Stopping", 3.0, 4.0], ["MaxRuntimeExceeded", 4.0, 4.0]]},

@@ -2,8 +2,8 @@
 
 import pytest
 
-from paceline.sagemaker_local.errors import ApiError
-from paceline.sagemaker_local.log_streams import (
+from paceline.parts.sagemaker.local.errors import ApiError
+from paceline.parts.sagemaker.local.log_streams import (
     LONGEST_EVENT_BYTES,
     LogStream,
     StreamLine,
@@ -13,8 +13,8 @@ from paceline.sagemaker_local.log_streams import (
     page,
     pieces,
 )
-from paceline.sagemaker_local.logs_api import LogsApi
-from paceline.sagemaker_local.metrics import Scraper
+from paceline.parts.sagemaker.local.logs_api import LogsApi
+from paceline.parts.sagemaker.local.metrics import Scraper
 
 GROUP = "/aws/sagemaker/TrainingJobs"
 

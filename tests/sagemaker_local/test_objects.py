@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from paceline.sagemaker_local.app import is_named_directly
-from paceline.sagemaker_local.artifacts import Checkpoints, combined, upload
-from paceline.sagemaker_local.objects import TransferFailed, TransferStopped, inside, storage_url
-from paceline.sagemaker_local.opt_ml import HostDir, lay_channels, lay_code
-from paceline.sagemaker_local.sts import answer
+from paceline.parts.sagemaker.local.app import is_named_directly
+from paceline.parts.sagemaker.local.artifacts import Checkpoints, combined, upload
+from paceline.parts.sagemaker.local.objects import TransferFailed, TransferStopped, inside, storage_url
+from paceline.parts.sagemaker.local.opt_ml import HostDir, lay_channels, lay_code
+from paceline.parts.sagemaker.local.sts import answer
 
 pytest.importorskip("fsspec", reason="pip install 'paceline[sagemaker]'")
 

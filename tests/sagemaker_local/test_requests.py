@@ -2,9 +2,9 @@
 
 import pytest
 
-from paceline.sagemaker_local.errors import ApiError
-from paceline.sagemaker_local.service_model import LOCAL_TYPE, _pattern, checked, operation_of, service, written
-from paceline.sagemaker_local.validation import check, groups, max_run_seconds
+from paceline.parts.sagemaker.local.errors import ApiError
+from paceline.parts.sagemaker.local.service_model import LOCAL_TYPE, _pattern, checked, operation_of, service, written
+from paceline.parts.sagemaker.local.validation import check, groups, max_run_seconds
 
 pytest.importorskip("botocore", reason="pip install 'paceline[sagemaker]'")
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from paceline.contract.local_key import AccessKey, new_access_key
-from paceline.sagemaker_local.errors import ApiError
-from paceline.sagemaker_local.signatures import MOST_SKEW_SECONDS, Signatures
+from paceline.parts.sagemaker.local.errors import ApiError
+from paceline.parts.sagemaker.local.signatures import MOST_SKEW_SECONDS, Signatures
 
 pytest.importorskip("botocore", reason="pip install 'paceline[sagemaker]'")
 

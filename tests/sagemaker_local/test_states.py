@@ -5,7 +5,7 @@ import pytest
 
 from paceline.facts import SecondaryStatus as Secondary
 from paceline.facts import Status
-from paceline.sagemaker_local.states import (
+from paceline.parts.sagemaker.local.states import (
     Finished,
     JobStopRequested,
     LimitReached,

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from web_recordings import SECRET, TOKEN, get, make_app, record
 
-from paceline.serve.exchange import HttpRequest
+from paceline.parts.web.serve.exchange import HttpRequest
 
 DATA = (
     "/api/runs", "/api/run/r-000001/since", "/api/run/r-000001/page", "/api/run/r-000001/rank/0", "/api/run/r-000001/logs",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from web_recordings import record
 
 from paceline.cli.report import recorded_live
-from paceline.serve.live_run import LiveRun, Parts
+from paceline.parts.web.serve.live_run import LiveRun, Parts
 
 TEXTS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["", "1", "2"]), max_size=3)
 

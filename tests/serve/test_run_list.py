@@ -6,8 +6,8 @@ import time
 import pytest
 from web_recordings import get, make_app, record
 
+from paceline.parts.web.serve.run_list import RunList, Wish
 from paceline.recording.runs import KnownRuns, list_runs
-from paceline.serve.run_list import RunList, Wish
 from paceline.views.units import count
 
 MANY = 10_000

@@ -5,7 +5,7 @@ from importlib.resources import files
 
 import pytest
 
-OURS = [("paceline.serve", "live.js"), ("paceline.views.report", "page.js")]
+OURS = [("paceline.parts.web.serve", "live.js"), ("paceline.views.report", "page.js")]
 
 
 @pytest.mark.parametrize(("package", "name"), OURS, ids=[name for _, name in OURS])

@@ -11,9 +11,9 @@ import pytest
 from web_recordings import SECRET, TOKEN
 
 from paceline.listening import listening, listening_at
-from paceline.serve.access import SECURITY_HEADERS
-from paceline.serve.exchange import HttpResponse
-from paceline.serve.server import MOST_BODY_BYTES, MOST_CONNECTIONS, WebServer
+from paceline.parts.web.serve.access import SECURITY_HEADERS
+from paceline.parts.web.serve.exchange import HttpResponse
+from paceline.parts.web.serve.server import MOST_BODY_BYTES, MOST_CONNECTIONS, WebServer
 
 
 @contextmanager

@@ -4,9 +4,9 @@ import hashlib
 import os
 import zlib
 
-from paceline.recording.plain_values import values_in
-from paceline.recording.saved_state import MANIFEST, NoManifest, parse_manifest, step_of
-from paceline.recording.state_buffer import DOCUMENT, SLOT_AT, StateCell, StateHeader, new_buffer, packed
+from paceline.parts.resume.recording.plain_values import values_in
+from paceline.parts.resume.recording.saved_state import MANIFEST, NoManifest, parse_manifest, step_of
+from paceline.parts.resume.recording.state_buffer import DOCUMENT, SLOT_AT, StateCell, StateHeader, new_buffer, packed
 
 COUNT = 3000
 TENSOR_BYTES = 12288

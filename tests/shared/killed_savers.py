@@ -19,12 +19,12 @@ from kept_state import COUNT, TENSOR_BYTES, Rank, complete
 from patience import patient
 
 from paceline.facts import Job, Program, ProgramKind
-from paceline.launch.agent.saved_job import facts_of
-from paceline.launch.agent.saver_process import SaverOrder
-from paceline.launch.resume_from import load_state
-from paceline.recording.saved_state import MANIFEST
-from paceline.recording.state_buffer import DOCUMENT, SLOT_AT, StateHeader, unpacked
-from paceline.storage.state_store import state_store
+from paceline.parts.resume.agent.saved_job import facts_of
+from paceline.parts.resume.agent.saver_process import SaverOrder
+from paceline.parts.resume.recording.saved_state import MANIFEST
+from paceline.parts.resume.recording.state_buffer import DOCUMENT, SLOT_AT, StateHeader, unpacked
+from paceline.parts.resume.resume_from import load_state
+from paceline.parts.resume.state_store import state_store
 
 RANKS = 2
 PACE_SECONDS = 0.002
@@ -39,7 +39,7 @@ class Saver:
     def __init__(self, ranks, place, job, pause_seconds=3600.0, environment=None, **order):
         order = SaverOrder(tuple(rank.descriptor for rank in ranks), str(place), job, pause_seconds, **order)
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "paceline.launch.agent.saver_process"],
+            [sys.executable, "-P", "-m", "paceline.parts.resume.agent.saver_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=order.descriptors,

@@ -9,15 +9,15 @@ import torch
 from kept_state import Rank
 
 from paceline.facts import Job, Program, ProgramKind
-from paceline.launch import resume_from
-from paceline.launch.agent.saved_job import facts_of
-from paceline.launch.agent.state_saving import StateSaving
-from paceline.recording.saved_state import JobFacts
-from paceline.recording.state_buffer import DOCUMENT, new_buffer, packed
-from paceline.storage.state_store import state_store
-from paceline.worker.resume.kinds import Context
-from paceline.worker.resume.object_graph import Capture
-from paceline.worker.resume.slots import StateSlots
+from paceline.parts.resume import resume_from
+from paceline.parts.resume.agent.saved_job import facts_of
+from paceline.parts.resume.agent.state_saving import StateSaving
+from paceline.parts.resume.recording.saved_state import JobFacts
+from paceline.parts.resume.recording.state_buffer import DOCUMENT, new_buffer, packed
+from paceline.parts.resume.state_store import state_store
+from paceline.parts.resume.worker.kinds import Context
+from paceline.parts.resume.worker.object_graph import Capture
+from paceline.parts.resume.worker.slots import StateSlots
 
 PYTHON = VERSION = sys.version.split()[0]
 JOB = JobFacts(run_id="r-1", script="/t.py", script_sha256="00", hash_seed="7")

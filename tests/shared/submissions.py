@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 from paceline.facts import Contract, Job, Program, ProgramKind
 from paceline.job_file import JobFile
-from paceline.launch.engines.submission import Submission
+from paceline.parts.engines.submission import Submission
 
 _SCRIPT = Program(kind=ProgramKind.SCRIPT, target="train.py")
 _OF_SUBMISSION, _OF_FILE, _OF_CONTRACT = (

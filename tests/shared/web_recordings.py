@@ -2,13 +2,13 @@
 
 import json
 
-from paceline.cli import web
 from paceline.facts import Run
+from paceline.parts.web.cli import web
+from paceline.parts.web.serve.access import Access
+from paceline.parts.web.serve.app import App
+from paceline.parts.web.serve.exchange import HttpRequest
+from paceline.parts.web.serve.run_list import RunList
 from paceline.recording.runs import create_run, write_run
-from paceline.serve.access import Access
-from paceline.serve.app import App
-from paceline.serve.exchange import HttpRequest
-from paceline.serve.run_list import RunList
 
 TOKEN = "a-token-of-192-bits-or-so"
 SECRET = "nobody-else-may-read-this-line"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.storage.state_store import state_store
+from paceline.parts.resume.state_store import state_store
 from paceline.storage.urls import below_checkpoints
 
 

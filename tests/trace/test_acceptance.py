@@ -14,8 +14,8 @@ from variants import all_but
 
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
-from paceline.launch.trace_script import trace
-from paceline.planner.workload import Precision, Strategy
+from paceline.parts.plan.planner.workload import Precision, Strategy
+from paceline.parts.plan.trace_script import trace
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.trace.buckets import Gradient, buckets
+from paceline.parts.plan.trace.buckets import Gradient, buckets
 
 MIB = 1 << 20
 

@@ -10,8 +10,8 @@ from watching import is_alive
 
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
-from paceline.launch.trace_script import trace
-from paceline.planner.workload import Precision
+from paceline.parts.plan.planner.workload import Precision
+from paceline.parts.plan.trace_script import trace
 
 pytestmark = pytest.mark.process
 

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from paceline.facts import Program, ProgramKind
-from paceline.launch.trace_script import trace
+from paceline.parts.plan.trace_script import trace
 
 pytestmark = pytest.mark.process
 

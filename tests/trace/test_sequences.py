@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence  # noqa: E402
 
-from paceline.trace.sequences import packed, unpacked  # noqa: E402
+from paceline.parts.plan.trace.sequences import packed, unpacked  # noqa: E402
 
 LENGTHS = torch.tensor([7, 5, 5, 2, 1])
 

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 
-from paceline.trace.replicas import Replicas  # noqa: E402
+from paceline.parts.plan.trace.replicas import Replicas  # noqa: E402
 
 MIB = 1 << 20
 SIZES = (300, 700, 900, 900, 1500, 2000, 3000, 2500, 10)

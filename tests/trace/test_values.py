@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from paceline.trace import values
-from paceline.trace.session import TraceSession
+from paceline.parts.plan.trace import values
+from paceline.parts.plan.trace.session import TraceSession
 
 
 @pytest.fixture

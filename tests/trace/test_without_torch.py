@@ -7,7 +7,7 @@ import pytest
 
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
-from paceline.launch.trace_script import other_framework, trace
+from paceline.parts.plan.trace_script import other_framework, trace
 
 
 @pytest.mark.parametrize(

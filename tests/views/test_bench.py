@@ -4,13 +4,21 @@ import re
 
 import pytest
 
-from paceline.planner.nccl_tests import BenchRow, BenchWorld, Rank, Skipped, Table, Timing
-from paceline.planner.regression import Baseline, Figure, compare
-from paceline.planner.slow_pairs import Pair, slow_pairs
-from paceline.planner.strategy_times import Try, combined, strategy_time
-from paceline.views.bench import comparison_facts, comparison_lines, float_text, footer, header, row_line, table_json
-from paceline.views.bench_pairs import pairs_json, pairs_text
-from paceline.views.bench_step import step_json, step_text
+from paceline.parts.comm.planner.regression import Baseline, Figure, compare
+from paceline.parts.comm.planner.strategy_times import Try, combined, strategy_time
+from paceline.parts.lab.nccl_tests import BenchRow, BenchWorld, Rank, Skipped, Table, Timing
+from paceline.parts.lab.slow_pairs import Pair, slow_pairs
+from paceline.parts.lab.views.bench import (
+    comparison_facts,
+    comparison_lines,
+    float_text,
+    footer,
+    header,
+    row_line,
+    table_json,
+)
+from paceline.parts.lab.views.bench_pairs import pairs_json, pairs_text
+from paceline.parts.lab.views.bench_step import step_json, step_text
 
 ASKED = {"sizes": [8, 1048576], "iterations": 20, "warmup": 5, "aggregate": 1, "check": 1}
 SETTING = (

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from paceline.views import metrics
+from paceline.parts.web.views import metrics
 
 
 @pytest.fixture(scope="module")

@@ -28,12 +28,9 @@ import paceline
 from paceline.catalog.compatibility import Reason, Support
 from paceline.catalog.lookup import SpotPrice
 from paceline.catalog.types import Accelerator, MachineType
-from paceline.cli import sagemaker_local, stop, web
-from paceline.cli.bench.baselines import BenchResult, JudgedResult, comparisons_json, result_json
+from paceline.cli import stop
 from paceline.cli.completion.verb import completion_facts
 from paceline.cli.explain import codes_facts, page_facts
-from paceline.cli.plan.options import parse_plan
-from paceline.cli.plan.question import question_of
 from paceline.cli.programs.schema_keys import BEFORE, SCHEMAS, keys_of
 from paceline.contract.tree import Tree, write_config
 from paceline.diagnosis.case import Case, Estimate, Forecast, HeldUp, RankTiming, StepTiming, to_plain
@@ -41,76 +38,72 @@ from paceline.diagnosis.run_comparison import RunComparison
 from paceline.diagnosis.run_state import run_state
 from paceline.diagnosis.snapshots import Child, Frame, RankSnapshot, Socket, ThreadStack
 from paceline.diagnosis.verdict import Diagnosis
-from paceline.emulate.network import Delivered, DeliveredPath, Network, network_events
 from paceline.errors import UsageError
 from paceline.facts import Evidence, RankRecord, Run, SecondaryStatus, Status
 from paceline.findings import CauseFinding, Confidence, Finding, Judgement, Level, Severity, Verdict
 from paceline.job_file import JobFile, job_document
 from paceline.launch.agent.run_environment import environment_document
 from paceline.launch.agent.worker_spec import HostIdentity
-from paceline.launch.engines import endpoints, jobs
-from paceline.launch.engines.sagemaker import output
-from paceline.launch.engines.sagemaker.request import job_file
-from paceline.launch.engines.submission import Package, Submission
 from paceline.launch.run import host_document
-from paceline.planner import rehearsal, trace_json
-from paceline.planner.advice import Advice
-from paceline.planner.against import DifferenceReason, PlanComparison
-from paceline.planner.answer import Fit, Formula, Memory, Row, StepTime
-from paceline.planner.choice import MachineChoice
-from paceline.planner.evaluate import Plan, evaluate
-from paceline.planner.nccl_tests import Table
-from paceline.planner.question import PlanQuestion
-from paceline.planner.regression import Change, Figure, Regression
-from paceline.planner.rehearsal import Prediction, Probe, Rehearsal, RehearsedSize, Slots
-from paceline.planner.slow_pairs import Pair, Slow
-from paceline.planner.strategy_times import StrategyTime
-from paceline.planner.workload import Assumption, Measurement, OperationCounts, Precision, Strategy, Workload
+from paceline.parts.comm.planner.regression import Change, Figure, Regression
+from paceline.parts.comm.planner.strategy_times import StrategyTime
+from paceline.parts.engines import endpoints, jobs
+from paceline.parts.engines.submission import Package, Submission
+from paceline.parts.engines.views import submit as submit_view
+from paceline.parts.lab.baselines import write_results
+from paceline.parts.lab.cli.bench.baselines import BenchResult, JudgedResult, comparisons_json, result_json
+from paceline.parts.lab.emulate.network import Delivered, DeliveredPath, Network, network_events
+from paceline.parts.lab.nccl_tests import Table
+from paceline.parts.lab.slow_pairs import Pair, Slow
+from paceline.parts.lab.views import bench, bench_pairs, bench_step
+from paceline.parts.lab.views.rehearse import rehearsal_json
+from paceline.parts.lab.worker.link_probe import curve_document
+from paceline.parts.plan.cli.options import parse_plan
+from paceline.parts.plan.cli.question import question_of
+from paceline.parts.plan.planner import rehearsal, trace_json
+from paceline.parts.plan.planner.advice import Advice
+from paceline.parts.plan.planner.against import DifferenceReason, PlanComparison
+from paceline.parts.plan.planner.answer import Fit, Formula, Memory, Row, StepTime
+from paceline.parts.plan.planner.choice import MachineChoice
+from paceline.parts.plan.planner.evaluate import Plan, evaluate
+from paceline.parts.plan.planner.question import PlanQuestion
+from paceline.parts.plan.planner.rehearsal import Prediction, Probe, Rehearsal, RehearsedSize, Slots
+from paceline.parts.plan.planner.workload import Assumption, Measurement, OperationCounts, Precision, Strategy, Workload
+from paceline.parts.plan.views import against, instances, plan_json
+from paceline.parts.resume.recording.exported_state import ExportedState
+from paceline.parts.resume.recording.saved_state import JobFacts, Manifest, SavedFile, SavedRank, manifest_text
+from paceline.parts.resume.resumable import LookedAtLoop, ResumeLook
+from paceline.parts.resume.views import exported_state
+from paceline.parts.resume.views import resume as resume_view
+from paceline.parts.sagemaker.cli import sagemaker_local
+from paceline.parts.sagemaker.engine import output
+from paceline.parts.sagemaker.engine.request import job_file
+from paceline.parts.sagemaker.local.records import JobRecord
+from paceline.parts.web.cli import web
+from paceline.parts.web.serve.live_run import Parts, since_facts
+from paceline.parts.web.serve.log_search import Search, found_lines
+from paceline.parts.web.views import metrics as metrics_view
 from paceline.probes.gpus import Gpu
-from paceline.recording.baselines import write_results
 from paceline.recording.clocks import HostClocks
-from paceline.recording.exported_state import ExportedState
 from paceline.recording.lateness import late_rows
 from paceline.recording.layout import RunDirectory
 from paceline.recording.log_tails import LogEnd
 from paceline.recording.logs import LogChoice
 from paceline.recording.prune import OldRun
 from paceline.recording.runs import index_folder, register, write_run
-from paceline.recording.saved_state import JobFacts, Manifest, SavedFile, SavedRank, manifest_text
 from paceline.recording.step_columns import StepColumns, TimeAxis
 from paceline.rules import pages
-from paceline.rules.resumable import LookedAtLoop, ResumeLook
-from paceline.sagemaker_local.records import JobRecord
-from paceline.serve.live_run import Parts, since_facts
-from paceline.serve.log_search import Search, found_lines
-from paceline.views import (
-    against,
-    bench,
-    bench_pairs,
-    bench_step,
-    checks,
-    env,
-    error,
-    exported_state,
-    instances,
-    plan_json,
-    why,
-)
+from paceline.views import checks, env, error, why
 from paceline.views import compare as compare_view
 from paceline.views import logs as log_views
-from paceline.views import metrics as metrics_view
 from paceline.views import prune as prune_view
 from paceline.views import ps as ps_view
-from paceline.views import resume as resume_view
 from paceline.views import stack as stack_view
-from paceline.views import submit as submit_view
 from paceline.views import summary as summary_view
 from paceline.views import top as top_view
 from paceline.views.host_load import HostUsage, RunLoad
 from paceline.views.pace import Pace, RankPace
-from paceline.views.rehearse import rehearsal_json
 from paceline.views.report import facts as report
-from paceline.worker.link_probe import curve_document
 
 DATA = Path(__file__).parent / "data"
 
@@ -369,7 +362,7 @@ DOCUMENTS = {
 }
 # Written in a rank or by a traced script, with torch: tests/trace holds their keys to the page.
 ELSEWHERE = {
-    "paceline.trace/1": (
+    "paceline.parts.plan.trace/1": (
         "trace_seconds", "lacks", "trainable_count", "unused_tensors", "buffer_bytes", "sparse_gradients", "replicas", "peak_parts",
         "autocast_dtype", "stepped", "distributed", "attention", "device_type", "torch", "code", "what", "saw", "file", "line", "text",
     ),

@@ -10,7 +10,7 @@ from paceline.cli import main
 from paceline.diagnosis.case import Case
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.facts import Evidence, RankRecord, Run
-from paceline.views.metrics import Metric, metrics, metrics_text
+from paceline.parts.web.views.metrics import Metric, metrics, metrics_text
 from paceline.views.pace import Pace, RankPace
 
 ROOT = Path(__file__).parents[2]
@@ -88,6 +88,6 @@ def test_whatever_a_label_says_the_line_stays_a_line(text):
 
 def test_the_page_names_every_metric():
     page = (ROOT / "docs/howto/metrics.md").read_text()
-    source = (ROOT / "src/paceline/views/metrics.py").read_text()
+    source = (ROOT / "src/paceline/parts/web/views/metrics.py").read_text()
     for name in re.findall(r'"(paceline_[a-z_]+)"', source):
         assert name in page, name

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from paceline.catalog.types import Accelerator, MachineType
-from paceline.planner.evaluate import evaluate
-from paceline.planner.fleet import Fleet, candidates_of_type
-from paceline.planner.question import Goal, PlanLimits, PlanQuestion, Prices
-from paceline.planner.workload import Assumption, Measurement, Workload
+from paceline.parts.plan.planner.evaluate import evaluate
+from paceline.parts.plan.planner.fleet import Fleet, candidates_of_type
+from paceline.parts.plan.planner.question import Goal, PlanLimits, PlanQuestion, Prices
+from paceline.parts.plan.planner.workload import Assumption, Measurement, Workload
+from paceline.parts.plan.views.plan import PlanPage, dollars, figure, interval, plan_text
+from paceline.parts.plan.views.plan_explain import explain_text
 from paceline.terminal_text import visible
-from paceline.views.plan import PlanPage, dollars, figure, interval, plan_text
-from paceline.views.plan_explain import explain_text
 
 GIB = 2**30
 DEVICE = Accelerator(name="NVIDIA A100", bf16_tflops=312, memory_gb_per_second=1555)

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from paceline.planner.against import DifferenceReason, PlanComparison, Term
-from paceline.planner.answer import Fit, Memory, Row, StepTime
-from paceline.planner.machines import Machines
-from paceline.planner.observed import ObservedRun
-from paceline.planner.rehearsal import Probe, Rehearsal, RehearsedSize, Slots, predict
-from paceline.planner.workload import Measurement
-from paceline.views.against import against_facts, against_text
-from paceline.views.rehearse import rehearsal_json, rehearsal_text, tried_line
+from paceline.parts.lab.views.rehearse import rehearsal_json, rehearsal_text, tried_line
+from paceline.parts.plan.planner.against import DifferenceReason, PlanComparison, Term
+from paceline.parts.plan.planner.answer import Fit, Memory, Row, StepTime
+from paceline.parts.plan.planner.machines import Machines
+from paceline.parts.plan.planner.observed import ObservedRun
+from paceline.parts.plan.planner.rehearsal import Probe, Rehearsal, RehearsedSize, Slots, predict
+from paceline.parts.plan.planner.workload import Measurement
+from paceline.parts.plan.views.against import against_facts, against_text
 
 
 def tried(devices, seconds, crowding=1.0, exchange=0.0):

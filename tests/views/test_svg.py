@@ -13,26 +13,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.planner.answer import StepTime
-from paceline.planner.evaluate import evaluate
-from paceline.planner.nccl_tests import BenchRow, BenchWorld, Rank, Skipped, Table, Timing
-from paceline.planner.regression import Figure
-from paceline.planner.rehearsal import Prediction, Rehearsal, RehearsedSize
-from paceline.planner.slow_pairs import Pair
-from paceline.planner.strategy_times import StrategyTime
-from paceline.planner.workload import Measurement
-from paceline.views.bench_picture import collective_svg, pairs_svg, strategies_svg
-from paceline.views.plan_picture import plan_svg
-from paceline.views.rehearsal_picture import rehearsal_svg
-from paceline.views.svg import BOTH, DARK, LIGHT, Axis, Bar, Bars, Chart, Draw, Point, Series, picture
+from paceline.parts.comm.planner.regression import Figure
+from paceline.parts.comm.planner.strategy_times import StrategyTime
+from paceline.parts.lab.nccl_tests import BenchRow, BenchWorld, Rank, Skipped, Table, Timing
+from paceline.parts.lab.slow_pairs import Pair
+from paceline.parts.lab.views.bench_picture import collective_svg, pairs_svg, strategies_svg
+from paceline.parts.lab.views.rehearsal_picture import rehearsal_svg
+from paceline.parts.plan.planner.answer import StepTime
+from paceline.parts.plan.planner.evaluate import evaluate
+from paceline.parts.plan.planner.rehearsal import Prediction, Rehearsal, RehearsedSize
+from paceline.parts.plan.planner.workload import Measurement
+from paceline.parts.plan.views.plan_picture import plan_svg
+from paceline.parts.web.views.svg import BOTH, DARK, LIGHT, Axis, Bar, Bars, Chart, Draw, Point, Series, picture
 
 DATA = Path(__file__).parent / "data"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def plan(*words):
-    from paceline.cli.plan.options import parse_plan
-    from paceline.cli.plan.question import question_of
+    from paceline.parts.plan.cli.options import parse_plan
+    from paceline.parts.plan.cli.question import question_of
 
     return evaluate(question_of(parse_plan(words)))
 
@@ -260,7 +260,7 @@ def test_any_values_give_a_picture_whose_marks_are_inside(found, log_x, log_y, d
 
 
 def test_an_axis_has_round_labels_and_none_over_another():
-    from paceline.views.svg import _log_ticks, _round_ticks
+    from paceline.parts.web.views.svg import _log_ticks, _round_ticks
 
     assert _round_ticks(0, 930) == [0, 200, 400, 600, 800]
     assert _log_ticks(0.5, 2000) == [1, 10, 100, 1000]

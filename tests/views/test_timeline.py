@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.cli import main
+from paceline.parts.web.views.timeline import chrome, perfetto, timeline
 from paceline.recording.rank_spans import RankSpans, Span
-from paceline.views.timeline import chrome, perfetto, timeline
 
 ASLEEP = str(Path(__file__).parents[1] / "recording/data/before/asleep")
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4

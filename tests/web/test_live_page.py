@@ -11,7 +11,7 @@ from kept import kept, rewrite
 from web_recordings import TOKEN, make_app
 
 from paceline.listening import listening
-from paceline.serve.server import WebServer
+from paceline.parts.web.serve.server import WebServer
 
 WORDS = " ".join(HOSTILE)
 pytestmark = [pytest.mark.browser, pytest.mark.process]

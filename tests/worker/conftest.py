@@ -17,8 +17,8 @@ from patience import patient
 from ports import free_port
 
 from paceline.part import rank_modules
+from paceline.parts.resume.recording.state_buffer import StateHeader, new_buffer
 from paceline.recording.ring import Record, RingHeader, RingReader, parse_records
-from paceline.recording.state_buffer import StateHeader, new_buffer
 
 TORCH_ABORTS_AT_EXIT = "terminate called without an active exception\n"
 SCRIPTS = Path(__file__).parent / "scripts"

@@ -4,12 +4,12 @@ from itertools import combinations
 
 import pytest
 
-from paceline.cli.bench import collective_run
-from paceline.worker import bench_group
-from paceline.worker.bench_calls import BenchCase
-from paceline.worker.bench_collectives import averaged
-from paceline.worker.bench_group import fitting
-from paceline.worker.bench_pairs import rounds
+from paceline.parts.lab.cli.bench import collective_run
+from paceline.parts.lab.worker import bench_group
+from paceline.parts.lab.worker.bench_calls import BenchCase
+from paceline.parts.lab.worker.bench_collectives import averaged
+from paceline.parts.lab.worker.bench_group import fitting
+from paceline.parts.lab.worker.bench_pairs import rounds
 
 
 @pytest.mark.parametrize("count", range(2, 10))
@@ -60,7 +60,7 @@ def test_elements_are_counted_as_nccl_tests_counts_them(collective, size, count,
 
 def test_ranks_and_places_have_numbers_of_their_own():
     torch = pytest.importorskip("torch")
-    from paceline.worker.bench_values import copied, fill, reduction, wrong
+    from paceline.parts.lab.worker.bench_values import copied, fill, reduction, wrong
 
     first, second = (copied(rank, 0, 4096, 1, None) for rank in range(2))
     assert (first == second).float().mean() < 0.05

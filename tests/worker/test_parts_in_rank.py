@@ -35,11 +35,11 @@ try:
 except TimeoutError as error:
     print(error)
 """
-# As the fork server does, which has the module of a rank's `worker` from sitecustomize's finder.
+# As the fork server does, which has paceline's modules from sitecustomize's finder.
 FORK = """
 import sys, torch
-worker = next(finder.paceline_worker for finder in sys.meta_path if hasattr(finder, "paceline_worker"))
-worker("program").run(["train.py"], [], worker("bootstrap").before_program)
+ours = next(finder.paceline_module for finder in sys.meta_path if hasattr(finder, "paceline_module"))
+ours("worker.program").run(["train.py"], [], ours("worker.bootstrap").before_program)
 """
 
 
@@ -90,7 +90,7 @@ def test_a_part_of_another_package_has_its_own_name(workplace, written, tmp_path
 
 def test_a_fork_server_of_ranks_that_keep_their_state_has_what_puts_it_back(workplace, written):
     script = FORK.partition("worker(")[0] + (
-        'worker("bootstrap").before_forks()\nprint(any(name.endswith("worker.resume.session") for name in sys.modules))\n'
+        'ours("worker.bootstrap").before_forks()\nprint(any(name.endswith("worker.resume.session") for name in sys.modules))\n'
     )
     for parts, loaded in (("parts.resume.in_rank,parts.comm.in_rank", True), ("parts.comm.in_rank", False)):
         workplace.environment["PACELINE_PARTS"] = parts

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from paceline.parts.resume.recording.state_buffer import Keeping, StateCell
 from paceline.recording.segments import from_header
-from paceline.recording.state_buffer import Keeping, StateCell
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
 

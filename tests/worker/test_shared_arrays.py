@@ -12,9 +12,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from paceline.comm.transports.peers import PeerLost
-from paceline.comm.transports.shared_memory.transport import SharedMemory
-from paceline.worker.smdistributed.tensorflow.shared_memory import SharedArrays
+from paceline.parts.comm.transports.peers import PeerLost
+from paceline.parts.comm.transports.shared_memory.transport import SharedMemory
+from paceline.parts.sagemaker.smdistributed.tensorflow.shared_memory import SharedArrays
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -107,7 +107,9 @@ def test_a_wait_may_have_no_limit():
 
 
 def test_nothing_of_torch_is_loaded():
-    script = "import sys, paceline.worker.smdistributed.tensorflow.shared_memory; print('torch' in sys.modules)"
+    script = (
+        "import sys, paceline.parts.sagemaker.smdistributed.tensorflow.shared_memory; print('torch' in sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=dict(os.environ)
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from patience import patient
 
-from paceline.worker.smdistributed import MODULES, find, unsupported
+from paceline.parts.sagemaker.smdistributed import MODULES, find, unsupported
 
 SCRIPTS = Path(__file__).parent / "scripts"
 CASES = re.findall(r"^def (case_\w+)", (SCRIPTS / "smddp_cases.py").read_text(), re.MULTILINE)
@@ -54,7 +54,7 @@ def test_a_name_that_never_was_says_which_one_is_meant(wrong, right):
 
 def test_the_backend_of_a_historical_call():
     pytest.importorskip("torch")
-    from paceline.worker.smdistributed.calls import chosen_backend
+    from paceline.parts.sagemaker.smdistributed.calls import chosen_backend
 
     by_mpi = {"OMPI_COMM_WORLD_SIZE": "4"}
     assert chosen_backend(None, {}) == chosen_backend("smddp", {}) == "smddp"

@@ -1,12 +1,14 @@
 """Reads the stacks of a snapshot for the rules: which line is the user's, and what the main thread does."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 from paceline.diagnosis.case import Site
 from paceline.diagnosis.snapshots import Frame, RankSnapshot, ThreadStack
 
-_OWN = "/paceline/worker/"
-OUR_EXCHANGE = "/paceline/comm/"
+# Our own code inside a rank, without the exchange.
+_OWN = re.compile(r"/paceline/(?:worker|parts/(?:\w+/worker|(?!comm/)\w+))/")
+OUR_EXCHANGE = "/paceline/parts/comm/"
 _DISTRIBUTED = (
     "torch/distributed/", "torch/nn/parallel/distributed.py", "torch/_C/_distributed_c10d", OUR_EXCHANGE,
 )  # fmt: skip
@@ -23,6 +25,11 @@ _LOADER = "torch/utils/data/dataloader.py"
 _LOADER_WAITS = frozenset({"_try_get_data", "_get_data"})
 
 
+def is_own(file: str) -> bool:
+    """Whether a file is of what paceline does inside a rank, the exchange of gradients apart."""
+    return _OWN.search(file) is not None
+
+
 def main_stack(look: RankSnapshot) -> ThreadStack | None:
     """The main thread of the rank's own process; None if no stack could be read."""
     return next((stack for stack in look.stacks or () if stack.main and stack.pid == look.pid), None) or next(
@@ -33,7 +40,7 @@ def main_stack(look: RankSnapshot) -> ThreadStack | None:
 def frames_of(look: RankSnapshot) -> tuple[Frame, ...]:
     """The main thread's frames, innermost first, without those of paceline's own instruments."""
     stack = main_stack(look)
-    return () if stack is None else tuple(frame for frame in stack.frames if _OWN not in frame.file)
+    return () if stack is None else tuple(frame for frame in stack.frames if not is_own(frame.file))
 
 
 def without_our_inside(frames: Sequence[Frame]) -> tuple[Frame, ...]:

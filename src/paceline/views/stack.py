@@ -6,7 +6,7 @@ from typing import Any
 
 from paceline.diagnosis.case import to_plain
 from paceline.diagnosis.snapshots import Child, Frame, RankSnapshot, ThreadStack
-from paceline.diagnosis.stacks import OUR_EXCHANGE, first_users_frame, frames_of, without_our_inside
+from paceline.diagnosis.stacks import OUR_EXCHANGE, first_users_frame, frames_of, is_own, without_our_inside
 from paceline.recording.rank_sets import named_ranks
 from paceline.spelling import plural
 from paceline.terminal_text import BOLD, DIM, painted
@@ -24,7 +24,6 @@ _STATES = {
 }
 _INSTALLED = re.compile(r"^.*/(?:(?:site|dist)-packages|lib(?:64)?/python3[^/]*)/")
 # Frames around a collective inside the rank say nothing about the user's program.
-_OURS = "/paceline/worker/"
 _MOST_FRAMES = 30
 
 
@@ -175,7 +174,7 @@ def _child_name(child: Child) -> str:
 
 
 def _frames(frames: Sequence[Frame], indent: str, color: bool) -> list[str]:
-    frames = without_our_inside([frame for frame in frames if _OURS not in frame.file])
+    frames = without_our_inside([frame for frame in frames if not is_own(frame.file)])
     shown = frames[:_MOST_FRAMES]
     lines = [
         f"{indent}{_styled(BOLD, f'> {_place(frame)}', color)}" if frame.users else f"{indent}  {_place(frame)}"

@@ -5,7 +5,7 @@ something is seen for the first time. So an ordinary call costs a few look-ups a
 
 Index 0 marks calls that are not compared between ranks: sends and receives, and the calls that DDP itself issues from Python, because on
 other ranks DDP's C++ part may issue the same calls. If C++ issues a call on a process group in Python, the process group
-(comm/backend/process_group.py) reports it to the observer instead.
+(parts/comm/backend/process_group.py) reports it to the observer instead.
 """
 
 import itertools

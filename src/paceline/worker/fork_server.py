@@ -50,10 +50,10 @@ def main() -> None:
         del sys.path[0]
     connection = socket.socket(fileno=int(sys.argv[1]))
     # Set by sitecustomize, which knows under which name paceline is loaded in this process.
-    worker = next(finder.paceline_worker for finder in sys.meta_path if hasattr(finder, "paceline_worker"))
-    program = worker("program")
+    ours = next(finder.paceline_module for finder in sys.meta_path if hasattr(finder, "paceline_module"))
+    program = ours("worker.program")
     before = dict(os.environ)
-    also = worker("bootstrap").before_forks if sys.argv[2:] == ["keeps-state"] else None
+    also = ours("worker.bootstrap").before_forks if sys.argv[2:] == ["keeps-state"] else None
     reason = preload(also) or several_threads()
     connection.send(json.dumps({"unusable": reason} if reason else {"ready": True}).encode())
     if reason:
@@ -64,7 +64,7 @@ def main() -> None:
     gc.freeze()
     order = serve(connection, program)
     if order is not None:
-        become(order, changed, program, worker("bootstrap").before_program)
+        become(order, changed, program, ours("worker.bootstrap").before_program)
 
 
 def preload(also: Callable[[], None] | None) -> str | None:

@@ -4,7 +4,7 @@ import sys
 from typing import TypeVar
 
 # The name under which this package was loaded.
-OUR_ROOM = f"{__package__.rpartition('.')[0]}.comm."
+OUR_ROOM = f"{__package__.rpartition('.')[0]}.parts.comm."
 # The module of comm's process groups.
 MODULES = (f"{OUR_ROOM}backend.process_group", f"{OUR_ROOM}mpi.process_group")
 T = TypeVar("T")

@@ -6,7 +6,9 @@ import json
 import pytest
 
 from paceline.cli import main
-from paceline.cli.bench.baselines import (
+from paceline.errors import NotEnoughEvidence, UsageError
+from paceline.parts.comm.planner.regression import Baseline, Figure, compare
+from paceline.parts.lab.cli.bench.baselines import (
     BenchResult,
     JudgedResult,
     conclude,
@@ -15,12 +17,10 @@ from paceline.cli.bench.baselines import (
     question_key,
     results_of,
 )
-from paceline.cli.bench.question import question_of, refuse_root, with_ranks
-from paceline.cli.bench.step import is_exact, plan_of, samples_of, what_ranks_said
-from paceline.cli.bench.verb import parse
-from paceline.errors import NotEnoughEvidence, UsageError
-from paceline.planner.nccl_tests import BenchRow, BenchWorld, Rank, Table, Timing
-from paceline.planner.regression import Baseline, Figure, compare
+from paceline.parts.lab.cli.bench.question import question_of, refuse_root, with_ranks
+from paceline.parts.lab.cli.bench.step import is_exact, plan_of, samples_of, what_ranks_said
+from paceline.parts.lab.cli.bench.verb import parse
+from paceline.parts.lab.nccl_tests import BenchRow, BenchWorld, Rank, Table, Timing
 from paceline.recording.evidence import evidence
 
 WORLD = BenchWorld(

@@ -6,9 +6,9 @@ import re
 import pytest
 
 from paceline.cli import main
-from paceline.cli.plan.machines import look
-from paceline.cli.plan.options import parse_plan, words_of_ours
 from paceline.errors import UsageError
+from paceline.parts.plan.cli.machines import look
+from paceline.parts.plan.cli.options import parse_plan, words_of_ours
 
 INLINE = [
     *("--device", "A100-SXM4-40GB", "--devices-per-host", "8", "--intra", "nvlink3"),
@@ -341,7 +341,7 @@ def test_a_script_that_fails_on_an_option_of_ours_is_shown_the_command(capsys, t
     def trace(*_, **__):
         raise failed
 
-    monkeypatch.setattr("paceline.launch.trace_script.trace", trace)
+    monkeypatch.setattr("paceline.parts.plan.trace_script.trace", trace)
     code, error = refused(capsys, "--batch", "8", "train.py", "--lr", "0.1", "--host-counts", "1,2")
     assert code == "P03"
     assert "paceline plan --json --batch 8 --host-counts 1,2 train.py --lr 0.1" in error["next"]
@@ -355,7 +355,7 @@ def test_a_script_that_fails_for_another_reason_is_not_told_of_options(capsys, t
     def trace(*_, **__):
         raise failed
 
-    monkeypatch.setattr("paceline.launch.trace_script.trace", trace)
+    monkeypatch.setattr("paceline.parts.plan.trace_script.trace", trace)
     assert refused(capsys, "train.py", "--epochs", "1")[1]["next"] == "run it by itself"
 
 

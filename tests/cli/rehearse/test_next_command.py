@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from paceline.measure.short_run import next_command
+from paceline.parts.lab.short_run import next_command
 
 
 @pytest.fixture

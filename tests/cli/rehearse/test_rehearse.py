@@ -5,13 +5,13 @@ import json
 import pytest
 
 from paceline.cli import main
-from paceline.cli.rehearse.options import wanted_of
-from paceline.cli.rehearse.verb import _kept, parse
 from paceline.errors import UsageError
-from paceline.measure.rehearsal import read_probe, refuse_too_many
-from paceline.measure.rehearsal_file import FILE, read_rehearsal, write_rehearsal
-from paceline.planner.rehearsal import Rehearsal, RehearsedSize
-from paceline.planner.workload import Measurement
+from paceline.parts.lab.cli.rehearse.options import wanted_of
+from paceline.parts.lab.cli.rehearse.verb import _kept, parse
+from paceline.parts.lab.rehearsal import read_probe, refuse_too_many
+from paceline.parts.plan.planner.rehearsal import Rehearsal, RehearsedSize
+from paceline.parts.plan.planner.workload import Measurement
+from paceline.parts.plan.rehearsal_file import FILE, read_rehearsal, write_rehearsal
 
 
 @pytest.fixture(autouse=True)

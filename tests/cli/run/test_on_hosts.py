@@ -3,8 +3,8 @@
 import pytest
 
 from paceline.cli.run import verb
-from paceline.cli.run.on_hosts import _without_ours
 from paceline.errors import UsageError
+from paceline.parts.engines.cli.on_hosts import _without_ours
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.comm.auto.prediction import (
+from paceline.parts.comm.auto.prediction import (
     LEAST_GAIN,
     PLAIN,
     MeasuredNetwork,
@@ -15,7 +15,7 @@ from paceline.comm.auto.prediction import (
     choose,
     predict,
 )
-from paceline.planner.collective import MIB, bucket_sizes
+from paceline.parts.plan.planner.collective import MIB, bucket_sizes
 
 EXACT, LOSSY = False, True
 ALL = ("direct", "hierarchical", "direct+bf16", "direct+int8", "hierarchical+bf16", "hierarchical+int8")

@@ -5,9 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.comm.auto.prediction import PLAIN, MeasuredNetwork, StepProfile
-from paceline.comm.auto.tuning_policy import LOOKS, PhaseTiming, TuningPhase, TuningPolicy, is_enough, typical_seconds
-from paceline.planner.collective import MIB
+from paceline.parts.comm.auto.prediction import PLAIN, MeasuredNetwork, StepProfile
+from paceline.parts.comm.auto.tuning_policy import (
+    LOOKS,
+    PhaseTiming,
+    TuningPhase,
+    TuningPolicy,
+    is_enough,
+    typical_seconds,
+)
+from paceline.parts.plan.planner.collective import MIB
 
 NETWORK = MeasuredNetwork(ranks=4, hosts=4, hop_seconds=11e-3, bytes_per_second=1.2e9, ring_hop_seconds=21e-3)
 TRAINING = StepProfile(

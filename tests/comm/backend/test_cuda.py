@@ -8,7 +8,7 @@ import torch
 from ranks import Ranks, environment_of_ranks
 from torch._C._distributed_c10d import HashStore
 
-from paceline.comm.backend.cuda import Devices
+from paceline.parts.comm.backend.cuda import Devices
 
 TENSOR = torch.zeros(1)
 

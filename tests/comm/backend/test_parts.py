@@ -8,17 +8,17 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import AllreduceOptions, BroadcastOptions, HashStore
 
-from paceline.comm import backends, observer
-from paceline.comm.arguments import as_list, as_lists, factor_of, filled
-from paceline.comm.backend.failures import Failures
-from paceline.comm.backend.observed_work import Watch
-from paceline.comm.backend.plain_calls import PlainCalls
-from paceline.comm.backend.process_group import PacelineGroup
-from paceline.comm.backend.reduce_ops import reduces
-from paceline.comm.backend.work import AsyncWork, PostprocessedWork
-from paceline.comm.backend.worker_thread import Background
-from paceline.comm.layout import alike, as_one, flat, is_dense, plain
-from paceline.comm.topology import LocalPeers, my_card
+from paceline.parts.comm import backends, observer
+from paceline.parts.comm.arguments import as_list, as_lists, factor_of, filled
+from paceline.parts.comm.backend.failures import Failures
+from paceline.parts.comm.backend.observed_work import Watch
+from paceline.parts.comm.backend.plain_calls import PlainCalls
+from paceline.parts.comm.backend.process_group import PacelineGroup
+from paceline.parts.comm.backend.reduce_ops import reduces
+from paceline.parts.comm.backend.work import AsyncWork, PostprocessedWork
+from paceline.parts.comm.backend.worker_thread import Background
+from paceline.parts.comm.layout import alike, as_one, flat, is_dense, plain
+from paceline.parts.comm.topology import LocalPeers, my_card
 
 
 @pytest.mark.parametrize(

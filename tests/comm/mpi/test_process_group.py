@@ -13,14 +13,14 @@ from patience import patient
 from ports import free_port
 
 from paceline.clone import install_command
-from paceline.comm.mpi.register import is_mpi, rewritten
+from paceline.parts.comm.mpi.register import is_mpi, rewritten
 
 PROGRAM = Path(__file__).parents[1] / "mpi_cases.py"
 CASES = re.findall(r"^def (case_\w+)", PROGRAM.read_text(), re.MULTILINE)
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 BEGIN = (
     "import sys, torch, torch.distributed as dist\n"
-    "from paceline.comm.backends import register\n"
+    "from paceline.parts.comm.backends import register\n"
     "register(lambda: 'here')\n"
     "dist.init_process_group('mpi')\n"
     "rank = dist.get_rank()\n"

@@ -5,9 +5,9 @@ import marshal
 import pytest
 import torch
 
-from paceline.comm.ddp.hook import HookState
-from paceline.comm.strategies.flat_buffer import FlatBuffer
-from paceline.comm.strategies.strategy import StrategyRunner, parse
+from paceline.parts.comm.ddp.hook import HookState
+from paceline.parts.comm.strategies.flat_buffer import FlatBuffer
+from paceline.parts.comm.strategies.strategy import StrategyRunner, parse
 
 SHAPES = (torch.Size([40, 60]), torch.Size([20]), torch.Size([30, 50]))
 NUMEL = sum(shape.numel() for shape in SHAPES)

@@ -12,7 +12,7 @@ from paceline.launch.agent.environment import (
     rank_environment,
     substitute_local_rank,
 )
-from paceline.trace import script as traced_script
+from paceline.parts.plan.trace import script as traced_script
 
 
 def shared(**changes) -> AttemptEnvironment:

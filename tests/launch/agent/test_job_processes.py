@@ -10,10 +10,10 @@ from contextlib import suppress
 import pytest
 from patience import patient
 
-from paceline.emulate import local_hosts
 from paceline.launch.agent import guardian
 from paceline.launch.agent.job_processes import guarded, guardian_argv
-from paceline.sagemaker_local import host
+from paceline.parts.lab.emulate import local_hosts
+from paceline.parts.sagemaker.local import host
 
 MARK = "m" * 32
 

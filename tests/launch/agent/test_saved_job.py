@@ -5,8 +5,8 @@ import zipapp
 import pytest
 
 from paceline.facts import Job, Program, ProgramKind
-from paceline.launch.agent.saved_job import is_container, is_copied, script_of
-from paceline.recording.saved_state import command_to_go_on
+from paceline.parts.resume.agent.saved_job import is_container, is_copied, script_of
+from paceline.parts.resume.recording.saved_state import command_to_go_on
 
 
 @pytest.mark.parametrize(

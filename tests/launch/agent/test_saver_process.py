@@ -9,8 +9,8 @@ from kept_state import Rank, complete
 from killed_savers import Saver, kill_savers
 from patience import patient
 
-from paceline.recording.saved_state import JobFacts
-from paceline.storage.state_store import state_store
+from paceline.parts.resume.recording.saved_state import JobFacts
+from paceline.parts.resume.state_store import state_store
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 JOB = JobFacts(run_id="r-1", script="/t.py", script_sha256="00", hash_seed="7")

@@ -6,8 +6,8 @@ import zlib
 
 import pytest
 
-from paceline.launch.agent.state_holder import StateHolder
-from paceline.recording.state_buffer import SLOT_AT, Keeping, StateCell, StateHeader
+from paceline.parts.resume.agent.state_holder import StateHolder
+from paceline.parts.resume.recording.state_buffer import SLOT_AT, Keeping, StateCell, StateHeader
 
 PAGE = 4096
 

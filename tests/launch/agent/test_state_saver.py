@@ -8,10 +8,10 @@ import pytest
 from kept_state import Rank, complete
 from patience import patient
 
-from paceline.launch.agent.saver_process import SaverOrder
-from paceline.launch.agent.state_saver import StateSaver
-from paceline.recording.saved_state import JobFacts
-from paceline.storage.state_store import state_store
+from paceline.parts.resume.agent.saver_process import SaverOrder
+from paceline.parts.resume.agent.state_saver import StateSaver
+from paceline.parts.resume.recording.saved_state import JobFacts
+from paceline.parts.resume.state_store import state_store
 
 JOB = JobFacts(run_id="r-1", script="/t.py", script_sha256="00", hash_seed="7")
 

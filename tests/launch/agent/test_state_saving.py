@@ -6,9 +6,9 @@ import subprocess
 import pytest
 from kept_state import Rank, complete
 
-from paceline.launch.agent.state_saving import StateSaving
-from paceline.recording.saved_state import MANIFEST, JobFacts, NoManifest, folder_of, parse_manifest
-from paceline.storage.state_store import state_store
+from paceline.parts.resume.agent.state_saving import StateSaving
+from paceline.parts.resume.recording.saved_state import MANIFEST, JobFacts, NoManifest, folder_of, parse_manifest
+from paceline.parts.resume.state_store import state_store
 
 JOB = JobFacts(run_id="r-1", script="/t.py", script_sha256="00", hash_seed="7")
 JOB_BESIDE = JobFacts(run_id="r-2", script="/t.py", script_sha256="00", hash_seed="7")

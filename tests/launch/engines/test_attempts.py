@@ -3,7 +3,7 @@
 from submissions import a_submission
 
 from paceline.facts import Status
-from paceline.launch.engines.attempts import attempts_of, note_retry
+from paceline.parts.engines.attempts import attempts_of, note_retry
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from paceline.facts import SecondaryStatus
-from paceline.launch.engines.detached import REQUEST_FILE, observe_kept
+from paceline.parts.engines.detached import REQUEST_FILE, observe_kept
 from paceline.process_identity import start_ticks
 
 

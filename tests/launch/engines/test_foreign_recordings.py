@@ -11,8 +11,8 @@ from submissions import a_submission
 
 from paceline.cli import main
 from paceline.errors import UsageError
-from paceline.launch.engines import endpoints, jobs
-from paceline.launch.engines.detached import cancel_kept
+from paceline.parts.engines import endpoints, jobs
+from paceline.parts.engines.detached import cancel_kept
 from paceline.process_identity import start_ticks
 from paceline.recording.control import ask
 from paceline.recording.evidence import read_run

@@ -7,10 +7,10 @@ import pytest
 from submissions import a_submission, changed
 
 from paceline.facts import Program, ProgramKind
-from paceline.launch.engines.base import load
-from paceline.launch.engines.contract import check_hosts
-from paceline.launch.engines.host_check import ALL_PAIRS_HOSTS, addresses_of, chosen_pairs, look_at
-from paceline.launch.engines.ssh.remote import connect, listen
+from paceline.parts.engines.base import load
+from paceline.parts.engines.contract import check_hosts
+from paceline.parts.engines.host_check import ALL_PAIRS_HOSTS, addresses_of, chosen_pairs, look_at
+from paceline.parts.engines.ssh.remote import connect, listen
 from paceline.rules.host_facts import HostFacts
 
 

@@ -5,7 +5,7 @@ import tarfile
 import pytest
 
 from paceline.errors import UsageError
-from paceline.launch.engines.package import package, unpack
+from paceline.parts.engines.package import package, unpack
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_the_same_files_have_the_same_digest_whenever_they_were_written(code, tm
 
 
 def test_code_that_is_data_is_refused_with_the_line_to_write(code, tmp_path, monkeypatch):
-    monkeypatch.setattr("paceline.launch.engines.package.MOST_BYTES", 10)
+    monkeypatch.setattr("paceline.parts.engines.package.MOST_BYTES", 10)
     with pytest.raises(UsageError) as refused:
         package(code, tmp_path / "code.tar.gz")
     assert refused.value.code == "E02"

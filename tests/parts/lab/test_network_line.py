@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from paceline.emulate.network import Delivered, DeliveredPath, Network, network_events
+from paceline.parts.lab.emulate.network import Delivered, DeliveredPath, Network, network_events
 from paceline.parts.lab.network_line import bits_per_second
 from paceline.views.live import event_text
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from paceline.planner.answer import Fit, Memory, Row, StepTime
-from paceline.planner.machines import Machines
+from paceline.parts.plan.planner.answer import Fit, Memory, Row, StepTime
+from paceline.parts.plan.planner.machines import Machines
 
 
 @pytest.fixture

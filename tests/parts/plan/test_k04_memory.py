@@ -4,7 +4,7 @@ import pytest
 
 from paceline.findings import Severity, Unknown
 from paceline.parts.plan.k04_memory import find
-from paceline.planner.answer import Fit
+from paceline.parts.plan.planner.answer import Fit
 from paceline.rules.job_facts import BeforeRun
 
 

@@ -8,8 +8,8 @@ import pytest
 from kept_state import Rank
 
 from paceline.facts import Job, Placement, Program, ProgramKind
-from paceline.launch.agent.saver_process import SaverAnswer
 from paceline.part import Beginning, Host
+from paceline.parts.resume.agent.saver_process import SaverAnswer
 from paceline.parts.resume.on_host import RUNNER, ResumeOnHost
 
 ARGV = [sys.executable, "-u", "train.py"]

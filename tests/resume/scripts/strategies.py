@@ -19,12 +19,12 @@ def wrapped(name, hook):
     )
     model = DDP(net, bucket_cap_mb=0.04)
     if name:
-        from paceline.comm.ddp.attach import use
+        from paceline.parts.comm.ddp.attach import use
 
         use(name, model)
     if hook:
-        from paceline.comm.ddp.hook import HookState
-        from paceline.comm.ddp.hook import hook as exchange
+        from paceline.parts.comm.ddp.hook import HookState
+        from paceline.parts.comm.ddp.hook import hook as exchange
 
         model.register_comm_hook(HookState(hook), exchange)
     return model

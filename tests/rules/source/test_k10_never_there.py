@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from paceline.findings import Severity
+from paceline.parts.sagemaker.smdistributed.unsupported import no_such_call
 from paceline.smdistributed_names import NEVER
-from paceline.worker.smdistributed.unsupported import no_such_call
 
 MODULE = "import smdistributed.dataparallel.torch.distributed as dist\n"
 

@@ -6,8 +6,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import parallel
 
-from paceline.worker.resume.buckets import Buckets
-from paceline.worker.resume.object_graph import CannotKeep
+from paceline.parts.resume.worker.buckets import Buckets
+from paceline.parts.resume.worker.object_graph import CannotKeep
 
 
 @pytest.fixture

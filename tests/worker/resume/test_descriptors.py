@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from paceline.worker.resume.descriptors import OpenFiles, name_of
-from paceline.worker.resume.kinds import Context
-from paceline.worker.resume.object_graph import Restore
+from paceline.parts.resume.worker.descriptors import OpenFiles, name_of
+from paceline.parts.resume.worker.kinds import Context
+from paceline.parts.resume.worker.object_graph import Restore
 
 
 @pytest.fixture

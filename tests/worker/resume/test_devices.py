@@ -1,6 +1,6 @@
 import torch
 
-from paceline.worker.resume import devices
+from paceline.parts.resume.worker import devices
 
 
 def test_without_a_gpu_there_is_nothing_to_wait_for():

@@ -9,8 +9,8 @@ import pytest
 # Two lives of a script: the first one is cut off after its third step, with the state of step 2 kept.
 LIVES = """
 import csv, logging, os, pathlib, pickle, shutil, sys
-from paceline.worker.resume.files import Files
-from paceline.worker.resume.object_graph import CannotKeep
+from paceline.parts.resume.worker.files import Files
+from paceline.parts.resume.worker.object_graph import CannotKeep
 
 class Session:
     trains = False

@@ -2,8 +2,8 @@
 
 import pytest
 
-from paceline.recording.state_buffer import StateCell, StateHeader, new_buffer
-from paceline.worker.resume.frequency import Frequency, every
+from paceline.parts.resume.recording.state_buffer import StateCell, StateHeader, new_buffer
+from paceline.parts.resume.worker.frequency import Frequency, every
 
 MS = 1_000_000
 

@@ -18,10 +18,19 @@ import warnings
 
 import pytest
 
-from paceline.loops_in_source import AGAIN, CALL, WHILE, decoded, diff, loops_to_continue, put_calls, with_calls
+from paceline.parts.resume.loops_in_source import (
+    AGAIN,
+    CALL,
+    WHILE,
+    decoded,
+    diff,
+    loops_to_continue,
+    put_calls,
+    with_calls,
+)
+from paceline.parts.resume.worker import insert
+from paceline.parts.resume.worker.insert import transform, watch_imports
 from paceline.worker.error_file import is_users_directory
-from paceline.worker.resume import insert
-from paceline.worker.resume.insert import transform, watch_imports
 
 
 def lines_of(text):

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from patience import patient
 
-from paceline.worker.resume.liveness import live_names
+from paceline.parts.resume.worker.liveness import live_names
 
 
 class Head:

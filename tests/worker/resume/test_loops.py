@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch  # noqa: F401 - random numbers of torch are noted where a loop begins
 
-from paceline.loops_in_source import AGAIN, CALL, WHILE
-from paceline.worker.resume.insert import transform
-from paceline.worker.resume.loops import RunningLoops
+from paceline.parts.resume.loops_in_source import AGAIN, CALL, WHILE
+from paceline.parts.resume.worker.insert import transform
+from paceline.parts.resume.worker.loops import RunningLoops
 
 
 class WatchedLoops:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from paceline.worker.resume.lost_worker import _lost
+from paceline.parts.resume.worker.lost_worker import _lost
 
 pytestmark = pytest.mark.process
 
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.process
 BEGINNING = """
     import os, signal, sys, time, torch
     from torch.utils.data import DataLoader, TensorDataset
-    from paceline.recording.state_buffer import Keeping, StateCell, new_buffer
-    from paceline.worker.resume.session import ResumeSession
+    from paceline.parts.resume.recording.state_buffer import Keeping, StateCell, new_buffer
+    from paceline.parts.resume.worker.session import ResumeSession
 
     session = ResumeSession(new_buffer())
     session.begin()
@@ -79,7 +79,7 @@ def test_what_keeps_the_state_never_takes_a_lost_worker_for_an_object_that_canno
         optimizer, thing = torch.optim.SGD([parameter], lr=0.1), Curious()
 
         def train():
-            from paceline.worker.resume.loops import RunningLoops
+            from paceline.parts.resume.worker.loops import RunningLoops
             for _ in session.loops.follow(1, range(3), sys._getframe()):
                 parameter.grad = torch.ones(1)
                 optimizer.step()

@@ -19,10 +19,10 @@ import pytest
 import torch
 from torch import nn
 
-from paceline.worker.resume.frames import _is_fixed
-from paceline.worker.resume.kinds import Context
-from paceline.worker.resume.object_graph import CannotKeep, CannotPutBack, Capture, Restore
-from paceline.worker.resume.shared_memory import fill, put_in_place
+from paceline.parts.resume.worker.frames import _is_fixed
+from paceline.parts.resume.worker.kinds import Context
+from paceline.parts.resume.worker.object_graph import CannotKeep, CannotPutBack, Capture, Restore
+from paceline.parts.resume.worker.shared_memory import fill, put_in_place
 
 
 class Meter:

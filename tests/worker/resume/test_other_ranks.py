@@ -7,10 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from paceline.recording.state_buffer import packed  # noqa: E402
-from paceline.worker.resume import other_ranks, random_state  # noqa: E402
-from paceline.worker.resume.kinds import Context  # noqa: E402
-from paceline.worker.resume.object_graph import CannotPutBack, Capture, Restore  # noqa: E402
+from paceline.parts.resume.recording.state_buffer import packed  # noqa: E402
+from paceline.parts.resume.worker import other_ranks, random_state  # noqa: E402
+from paceline.parts.resume.worker.kinds import Context  # noqa: E402
+from paceline.parts.resume.worker.object_graph import CannotPutBack, Capture, Restore  # noqa: E402
 
 DistributedSampler = torch.utils.data.distributed.DistributedSampler
 

@@ -7,9 +7,9 @@ import textwrap
 import pytest
 import torch
 
-from paceline.recording.state_buffer import StateCell, new_buffer
-from paceline.worker.resume.object_graph import Capture
-from paceline.worker.resume.session import ResumeSession
+from paceline.parts.resume.recording.state_buffer import StateCell, new_buffer
+from paceline.parts.resume.worker.object_graph import Capture
+from paceline.parts.resume.worker.session import ResumeSession
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ from paceline.worker.resume.session import ResumeSession
 def test_a_python_or_torch_that_was_never_tried_is_refused_and_the_script_goes_on(version, of_torch, keeps):
     script = f"""
         import sys, torch
-        from paceline.recording.state_buffer import Keeping, StateCell, new_buffer
-        from paceline.worker.resume.session import ResumeSession
+        from paceline.parts.resume.recording.state_buffer import Keeping, StateCell, new_buffer
+        from paceline.parts.resume.worker.session import ResumeSession
         session, own_version = ResumeSession(new_buffer()), sys.version_info
         sys.version_info = {(*version, 0, "final", 0)}
         torch.__version__ = "{of_torch}"

@@ -13,10 +13,10 @@ PROGRAM = """
     from torch import nn
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
-    from paceline.worker.resume.kinds import Context
-    from paceline.worker.resume.object_graph import CannotKeep, CannotPutBack, Capture, Restore
-    from paceline.worker.resume.shared_memory import fill, put_in_place
-    from paceline.worker.resume.state_dicts import StateDicts
+    from paceline.parts.resume.worker.kinds import Context
+    from paceline.parts.resume.worker.object_graph import CannotKeep, CannotPutBack, Capture, Restore
+    from paceline.parts.resume.worker.shared_memory import fill, put_in_place
+    from paceline.parts.resume.worker.state_dicts import StateDicts
 
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 

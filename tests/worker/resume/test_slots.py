@@ -4,8 +4,8 @@ import os
 
 import torch
 
-from paceline.recording.state_buffer import new_buffer
-from paceline.worker.resume.slots import StateSlots
+from paceline.parts.resume.recording.state_buffer import new_buffer
+from paceline.parts.resume.worker.slots import StateSlots
 
 
 def held_bytes(descriptor):

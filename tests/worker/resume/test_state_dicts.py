@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from paceline.worker.resume.kinds import Context
-from paceline.worker.resume.object_graph import Capture
-from paceline.worker.resume.state_dicts import StateDicts
+from paceline.parts.resume.worker.kinds import Context
+from paceline.parts.resume.worker.object_graph import Capture
+from paceline.parts.resume.worker.state_dicts import StateDicts
 
 
 class Net(nn.Module):

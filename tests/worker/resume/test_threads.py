@@ -13,8 +13,8 @@ pytestmark = pytest.mark.process
 def test_a_thread_that_trains_is_refused_and_goes_on():
     script = """
         import threading, torch
-        from paceline.recording.state_buffer import Keeping, StateCell, new_buffer
-        from paceline.worker.resume.session import ResumeSession
+        from paceline.parts.resume.recording.state_buffer import Keeping, StateCell, new_buffer
+        from paceline.parts.resume.worker.session import ResumeSession
         session = ResumeSession(new_buffer())
         session.begin()
         parameter = torch.nn.Parameter(torch.ones(1))

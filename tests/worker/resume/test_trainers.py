@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from paceline.worker.resume.trainers import trainer_around
+from paceline.parts.resume.worker.trainers import trainer_around
 
 LOOP = "def loop(step):\n    for _ in range(1):\n        return step()\n"
 

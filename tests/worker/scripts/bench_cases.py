@@ -5,7 +5,7 @@ import sys
 import torch
 import torch.distributed as dist
 
-from paceline.worker.bench_calls import OPERATIONS, TYPES, BenchCall, BenchCase
+from paceline.parts.lab.worker.bench_calls import OPERATIONS, TYPES, BenchCall, BenchCase
 
 dist.init_process_group("gloo")
 rank, ranks = dist.get_rank(), dist.get_world_size()

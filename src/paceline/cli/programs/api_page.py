@@ -14,17 +14,15 @@ _PAGES: Mapping[str, str] = {
     "api": "python.md",
     "estimator": "estimator.md",
     "resume": "howto/resume.md",
-    "comm.ddp.attach": "exchange.md",
-    "comm.ddp.hook": "exchange.md",
-    "comm.backends": "exchange.md",
+    "comm": "exchange.md",
     "recording.evidence": "recording.md",
     "facts": "recording.md",
     "errors": "running.md",
     "part": "how_it_works.md",
-    "emulate.hosts": "emulation.md",
-    "emulate.network": "emulation.md",
-    "emulate.measure": "emulation.md",
-    "emulate.limits": "emulation.md",
+    "parts.lab.emulate.hosts": "emulation.md",
+    "parts.lab.emulate.network": "emulation.md",
+    "parts.lab.emulate.measure": "emulation.md",
+    "parts.lab.emulate.limits": "emulation.md",
 }
 PUBLIC_MODULES: Mapping[str, str] = {"paceline": "verbs.md"} | {
     f"paceline.{name}": page for name, page in _PAGES.items()

@@ -617,7 +617,7 @@ rows[].refused             Why the job may not run there.
 rows[].warnings
 rows[].not_judged
 rows[].formulas            With `--explain`: every formula.
-rows[].formulas[]          = paceline.planner.answer:Formula
+rows[].formulas[]          = paceline.parts.plan.planner.answer:Formula
 rows[].formulas[].values.{name}  Value of one name.
 warnings
 choice                     The machines to take.
@@ -640,7 +640,7 @@ advice[].usd_before        Cost as it is.
 advice[].usd_after         Cost with the change.
 advice[].memory_after      Verdict on the memory with the change.
 assumptions                What was taken for granted.
-assumptions[]              = paceline.planner.workload:Assumption
+assumptions[]              = paceline.parts.plan.planner.workload:Assumption
 not_judged
 against                    With `--against`: a recorded run beside the plan.
 against.run_id
@@ -658,7 +658,7 @@ against.{fact}.measured    Value of the run; null: not known.
 against.terms_seconds.{name}.predicted  Value of the plan; null: not known.
 against.terms_seconds.{name}.measured   Value of the run; null: not known.
 against.reasons            Why they differ, the largest first. Together they are the difference.
-against.reasons[]          = paceline.planner.against:DifferenceReason
+against.reasons[]          = paceline.parts.plan.planner.against:DifferenceReason
 against.not_judged
 """,
     ),
@@ -713,10 +713,10 @@ runs[].command
 id                  Id of the rehearsal.
 program
 sizes               The sizes that were run.
-sizes[]             = paceline.planner.rehearsal:RehearsedSize
-sizes[].measurement = paceline.planner.workload:Measurement
-room                = paceline.planner.rehearsal:Slots
-probe               = paceline.planner.rehearsal:Probe
+sizes[]             = paceline.parts.plan.planner.rehearsal:RehearsedSize
+sizes[].measurement = paceline.parts.plan.planner.workload:Measurement
+room                = paceline.parts.plan.planner.rehearsal:Slots
+probe               = paceline.parts.plan.planner.rehearsal:Probe
 script_hash         SHA-256 of the script as it was run; null: it is not a file.
 machine             The machine's own name.
 started_ns
@@ -773,11 +773,11 @@ directory
 """,
     ),
     Schema(
-        name="paceline.sagemaker_local/1",
+        name="paceline.parts.sagemaker.local/1",
         where="A job that `paceline sagemaker-local` keeps",
         page="sagemaker.md#sagemaker-local",
         keys="""
-name             = paceline.sagemaker_local.records:JobRecord
+name             = paceline.parts.sagemaker.local.records:JobRecord
 request.*        The fields of CreateTrainingJob.
 state.*          Status, times in seconds since 1970, and transitions of the job.
 tags.{name}      Value of one tag.
@@ -855,9 +855,9 @@ handle            By which the engine finds the job.
 handle.{name}     The engine's own keys.
 name
 submitted_ns      When it was submitted, Unix time in ns.
-job               = paceline.launch.engines.submission:Submission
+job               = paceline.parts.engines.submission:Submission
 job.file.*        See [paceline.job/1](#pacelinejob1).
-job.package       = paceline.launch.engines.submission:Package
+job.package       = paceline.parts.engines.submission:Package
 job.environment.{name}     `***`: values may be secrets.
 job.engine_options.{name}  Value of one option.
 job.platform.*             Fields of CreateTrainingJob.
@@ -868,7 +868,7 @@ job.platform.*             Fields of CreateTrainingJob.
         where="`paceline submit --json`",
         page="engines.md",
         keys="""
-run_id            = paceline.views.submit:Taken
+run_id            = paceline.parts.engines.views.submit:Taken
 """,
     ),
     Schema(
@@ -1036,10 +1036,10 @@ slowest.waited_seconds_high    Upper end of the interval.
 slowest.step_seconds
 gradients                      How gradients were exchanged, in words.
 network                        The network of local hosts; null: this machine's own.
-network.asked                  = paceline.emulate.network:Network
+network.asked                  = paceline.parts.lab.emulate.network:Network
 network.zones                  Hosts of each zone.
-network.delivered              = paceline.emulate.network:Delivered
-network.delivered.paths[]      = paceline.emulate.network:DeliveredPath
+network.delivered              = paceline.parts.lab.emulate.network:Delivered
+network.delivered.paths[]      = paceline.parts.lab.emulate.network:DeliveredPath
 not_judged
 findings                       Why the run ended as it did.
 findings[]                     = paceline.findings:CauseFinding
@@ -1088,14 +1088,14 @@ not_judged
 """,
     ),
     Schema(
-        name="paceline.trace/1",
+        name="paceline.parts.plan.trace/1",
         where="`paceline plan --save-trace FILE`; `--trace FILE` reads it",
         page="tracing.md",
         keys="""
 outcome            `traced` or `failed`.
-name               = paceline.planner.workload:Workload
-operations[]       = paceline.planner.workload:OperationCounts
-assumptions[]      = paceline.planner.workload:Assumption
+name               = paceline.parts.plan.planner.workload:Workload
+operations[]       = paceline.parts.plan.planner.workload:OperationCounts
+assumptions[]      = paceline.parts.plan.planner.workload:Assumption
 trace_seconds      Time that the trace took.
 trainable_count    Numbers in the parameters that are trained.
 unused_tensors     Parameters that got no gradient.

@@ -24,7 +24,7 @@ One fact has one name in all schemas. These keys differ, for a reason:
 * `compute_seconds`, `loading_seconds` and `exposed_communication_seconds` of [paceline.summary](#pacelinesummary2) are of the whole run, as
   `wall_seconds` is. In a rehearsal they are of one step, as `step_seconds` is.
 * `job_name` of [paceline.tree](#pacelinetree1) is SageMaker's word.
-* `loading_seconds` of [paceline.trace](#pacelinetrace1) is of one batch in one process, everywhere else of a step.
+* `loading_seconds` of [paceline.parts.plan.trace](#pacelinetrace1) is of one batch in one process, everywhere else of a step.
 * Lines and tables of a recording (`events.jsonl`, segments: [recording.md](recording.md)) have no schema of their own. There, waiting for
   data is `data_seconds`, and exposed communication is `communication_seconds`: recordings of earlier versions stay readable."""
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from types import ModuleType
 
-from ...worker import gradients
 from ...worker.host_identity import host_key
 from ...worker.instrument import Patch
+from .worker import gradients
 
 
 def after_instruments() -> Mapping[str, Patch]:
@@ -19,6 +19,6 @@ def after_instruments() -> Mapping[str, Patch]:
 def _backends(module: ModuleType) -> None:
     """Make init_process_group accept the names of comm's backends. The backends' modules are loaded when one is asked for, not before."""
     if module.is_available():
-        from ...comm import backends
+        from . import backends
 
         backends.register(host_key)

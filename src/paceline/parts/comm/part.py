@@ -13,7 +13,7 @@ class Comm(Part):
     def wrong(self, file: "JobFile") -> Iterable[tuple[str, object]]:
         """Raises:  UsageError X10, X11: the strategy."""
         if file.job.gradients is not None:
-            from paceline.planner import strategies
+            from paceline.parts.comm.planner import strategies
 
             strategies.check(file.job.gradients)
         return ()

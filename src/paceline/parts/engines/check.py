@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paceline.cli.job.submission import key_and_value
 from paceline.cli.values import duration
 from paceline.findings import Finding, Judgement, Severity, Verdict
 from paceline.job_file import JobFile
-from paceline.launch.engines.base import Engine, load
-from paceline.launch.engines.host_check import look_at
-from paceline.launch.engines.submission import Submission
 from paceline.part import CheckPart, Elsewhere
+from paceline.parts.engines.base import Engine, load
+from paceline.parts.engines.cli.submission import key_and_value
+from paceline.parts.engines.host_check import look_at
+from paceline.parts.engines.submission import Submission
 from paceline.rules.host_facts import HostsBefore, host_verdicts, hosts_not_judged
 
 # SageMaker's API on this machine: its jobs are SageMaker's, its machine is this one.

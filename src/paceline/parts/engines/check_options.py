@@ -1,7 +1,7 @@
 """The options of `paceline check` for a job that is to run elsewhere."""
 
-from paceline.launch.engines.base import PLACES
 from paceline.option import Option
+from paceline.parts.engines.base import PLACES
 
 OPTIONS = (
     Option("hosts", "Look at these hosts over ssh, and let them connect to each other.", "HOST,..."),

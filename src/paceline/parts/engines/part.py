@@ -18,7 +18,8 @@ class JobEngines(Part):
     def verbs(self) -> Mapping[str, PartVerb]:
         return {
             "submit": PartVerb(
-                about="give a job to ssh, ray, slurm, sagemaker or this machine", module="paceline.cli.submit"
+                about="give a job to ssh, ray, slurm, sagemaker or this machine",
+                module="paceline.parts.engines.cli.submit",
             ),
         }
 
@@ -32,7 +33,7 @@ class JobEngines(Part):
     def on_run(self, args: Namespace) -> RunPart:
         if all(getattr(args, row.dest) is None for row in OPTIONS):
             return RunPart()
-        from paceline.cli.run.on_hosts import run_on_hosts
+        from paceline.parts.engines.cli.on_hosts import run_on_hosts
 
         return RunPart(elsewhere=partial(run_on_hosts, args))
 
@@ -51,17 +52,17 @@ class JobOfAnEngine(SubmittedJob):
     environ: Mapping[str, str]
 
     def observe(self) -> Observation:
-        from paceline.launch.engines.jobs import observe
+        from paceline.parts.engines.jobs import observe
 
         return observe(self.run_dir, self.environ)
 
     def logs(self, cursor: str | None) -> tuple[Sequence[str], str | None]:
-        from paceline.launch.engines.jobs import logs
+        from paceline.parts.engines.jobs import logs
 
         return logs(self.run_dir, cursor, self.environ)
 
     def cancel(self, *, now: bool = False) -> None:
-        from paceline.launch.engines.jobs import cancel
+        from paceline.parts.engines.jobs import cancel
 
         cancel(self.run_dir, self.environ, now=now)
 

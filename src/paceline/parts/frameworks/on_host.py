@@ -4,14 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import paceline
 from paceline.errors import UsageError
 from paceline.facts import Placement
 from paceline.part import Companion, Host, HostPart
 from paceline.parts.frameworks import tf_config
 from paceline.probes.ports import Bind, holder_of, try_bind
 
-_SERVER = Path(paceline.__file__).parent / "worker" / "parameter_server.py"
+_SERVER = Path(__file__).with_name("parameter_server.py")
 
 
 @dataclass(frozen=True, slots=True)

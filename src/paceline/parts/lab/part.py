@@ -16,10 +16,11 @@ class Lab(Part):
     def verbs(self) -> Mapping[str, PartVerb]:
         return {
             "rehearse": PartVerb(
-                about="train a few steps at small sizes and predict larger ones", module="paceline.cli.rehearse"
+                about="train a few steps at small sizes and predict larger ones",
+                module="paceline.parts.lab.cli.rehearse",
             ),
             "bench": PartVerb(
-                about="time collectives, find slow hosts, compare strategies", module="paceline.cli.bench"
+                about="time collectives, find slow hosts, compare strategies", module="paceline.parts.lab.cli.bench"
             ),
         }
 
@@ -30,8 +31,8 @@ class Lab(Part):
         """Raises:  UsageError X30, X31, X32: the network."""
         if all(getattr(args, row.dest) is None for row in OPTIONS):
             return RunPart()
-        from paceline.cli.run.network import network_of
-        from paceline.emulate.local_hosts import run_local_hosts
+        from paceline.parts.lab.cli.network import network_of
+        from paceline.parts.lab.emulate.local_hosts import run_local_hosts
 
         network = network_of(args)
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.cli.plan.planned import planned
 from paceline.facts import Job
 from paceline.part import CheckPart
-from paceline.planner.answer import Row
+from paceline.parts.plan.cli.planned import planned
+from paceline.parts.plan.planner.answer import Row
 
 
 class PlanOnCheck(CheckPart):

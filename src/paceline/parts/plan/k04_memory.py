@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule, Severity, Unknown
-from paceline.planner.answer import Fit, Row
+from paceline.parts.plan.planner.answer import Fit, Row
 from paceline.rules.job_facts import BeforeRun
 
 PAGE = """\
@@ -15,7 +15,7 @@ What it means: The planner added up everything that the traced script keeps on a
 Why it matters: The job ends with "CUDA out of memory" on every rank, after the data were downloaded and paid for.
 What to do: Use the batch size under "next" or a device with more memory, or keep less on each device: FSDP,
   activation checkpointing, another optimizer. `paceline plan SCRIPT --explain` shows every part of the sum.
-Source: paceline/planner/memory.py; docs/plan.md; docs/accuracy.md shows how often the answer is right.
+Source: paceline/parts/plan/planner/memory.py; docs/plan.md; docs/accuracy.md shows how often the answer is right.
 """
 
 _GIB = 2**30

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule, Severity, Unknown
-from paceline.planner.answer import Row
+from paceline.parts.plan.planner.answer import Row
 from paceline.rules.job_facts import BeforeRun
 
 PAGE = """\
@@ -15,7 +15,7 @@ Why it matters: You pay in full for a job that is stopped at its limit. SageMake
   `fit()` of the old SDK returned from it as if nothing had happened. Without a checkpoint nothing is left.
 What to do: Set the limit under "next", plan for fewer epochs, or use something faster: `paceline plan` shows the
   expected hours by type and number of hosts. If ModelTrainer gets no limit, its own limit is one hour.
-Source: paceline/planner/completion.py; docs/plan.md; SageMaker API, StoppingCondition.
+Source: paceline/parts/plan/planner/completion.py; docs/plan.md; SageMaker API, StoppingCondition.
 """
 
 _HOUR = 3600.0

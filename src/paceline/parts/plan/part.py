@@ -18,10 +18,11 @@ class Planning(Part):
     def verbs(self) -> Mapping[str, PartVerb]:
         return {
             "plan": PartVerb(
-                about="predict what a job needs, how fast it runs and what it costs", module="paceline.cli.plan"
+                about="predict what a job needs, how fast it runs and what it costs", module="paceline.parts.plan.cli"
             ),
             "instances": PartVerb(
-                about="show machine types, their figures and the jobs that they suit", module="paceline.cli.instances"
+                about="show machine types, their figures and the jobs that they suit",
+                module="paceline.parts.plan.cli.instances",
             ),
         }
 

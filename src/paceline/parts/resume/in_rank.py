@@ -13,8 +13,8 @@ def after_instruments() -> Mapping[str, Patch]:
 
 def before_forks() -> None:
     """Import what puts a state back, and look through all modules for the user's. Both took each rank 0.1 s."""
-    from ...worker.resume import frames
-    from ...worker.resume import session as session
+    from .worker import frames
+    from .worker import session as session
 
     frames.UsersModules().items()
 
@@ -22,14 +22,14 @@ def before_forks() -> None:
 def before_program(argv: list[str]) -> CodeType | None:
     if not _keeps_state():
         return None
-    from ...worker import resume
+    from . import worker as resume
 
     return resume.before_program(argv)
 
 
 def _begin(torch: ModuleType) -> None:
     if _keeps_state():
-        from ...worker import resume
+        from . import worker as resume
 
         resume.begin(torch)
 

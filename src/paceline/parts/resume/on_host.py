@@ -5,24 +5,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import paceline
 from paceline.contract.entry import is_python
 from paceline.facts import Placement, ProgramKind
 from paceline.launch.agent.fork_server import NOT_PYTHON, forkable, memory_left_bytes
-from paceline.launch.agent.saved_job import facts_of, is_container, is_copied, place_of
-from paceline.launch.agent.saver_process import COPIED_PAUSE_SECONDS, PAUSE_SECONDS, SaverAnswer, SaverOrder
-from paceline.launch.agent.state_holder import StateHolder
-from paceline.launch.agent.state_saver import StateSaver
-from paceline.launch.resume_from import LoadedState
 from paceline.part import Host, HostPart
+from paceline.parts.resume.agent.saved_job import facts_of, is_container, is_copied, place_of
+from paceline.parts.resume.agent.saver_process import COPIED_PAUSE_SECONDS, PAUSE_SECONDS, SaverAnswer, SaverOrder
+from paceline.parts.resume.agent.state_holder import StateHolder
+from paceline.parts.resume.agent.state_saver import StateSaver
+from paceline.parts.resume.recording.saved_state import command_to_go_on
+from paceline.parts.resume.resume_from import LoadedState
 from paceline.recording.layout import RunDirectory
-from paceline.recording.saved_state import command_to_go_on
 
 FIRST_KEPT_SECONDS = 0.2
 REMOVED_SECONDS = 30.0
 FAILING_SECONDS = 5.0
 # The program that runs a script so that its loops go on where they were.
-RUNNER = Path(paceline.__file__).resolve().parent / "worker" / "run_script.py"
+RUNNER = Path(__file__).resolve().with_name("worker") / "run_script.py"
 
 
 def resumable_argv(argv: Sequence[str], python: str) -> Sequence[str]:

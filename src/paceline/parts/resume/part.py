@@ -12,13 +12,14 @@ class ResumeAuto(Part):
     def verbs(self) -> Mapping[str, PartVerb]:
         return {
             "resume": PartVerb(
-                about="show which loops of a script go on after a killed rank", module="paceline.cli.resume"
+                about="show which loops of a script go on after a killed rank",
+                module="paceline.parts.resume.cli.resume",
             ),
         }
 
     def beginning(self, job: Job, run_id: str | None, environ: Mapping[str, str], runs_root: Path) -> Beginning:
         """Raises:  UsageError: as load_state."""
-        from paceline.launch.resume_from import beginning
+        from paceline.parts.resume.resume_from import beginning
 
         return beginning(job, run_id, environ, runs_root)
 
@@ -28,7 +29,7 @@ class ResumeAuto(Part):
         return ResumeOnHost(host)
 
     def goes_on(self, run: Run, directory: Path) -> GoesOn | None:
-        from paceline.recording.saved_state import command_to_go_on, newest_saved_step
+        from paceline.parts.resume.recording.saved_state import command_to_go_on, newest_saved_step
 
         step = newest_saved_step(directory)
         return None if step is None else GoesOn(step=step, command=command_to_go_on(run.command, run.id))

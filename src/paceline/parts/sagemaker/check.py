@@ -23,7 +23,7 @@ class EstimatorsOnCheck(CheckPart):
         is_notebook = path.suffix == ".ipynb"
         if not is_notebook and not (path.suffix == ".py" and _IMPORTS.search(read_source(path) or "")):
             return None
-        from paceline.estimator.in_source import cells_of, estimators_in, verdicts_of_estimator
+        from paceline.parts.sagemaker.estimator.in_source import cells_of, estimators_in, verdicts_of_estimator
 
         cells = cells_of(path, name)
         found = estimators_in(cells) if any(_IMPORTS.search(cell.text) for cell in cells) else []

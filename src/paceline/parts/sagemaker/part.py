@@ -9,7 +9,8 @@ class SageMaker(Part):
     def verbs(self) -> Mapping[str, PartVerb]:
         return {
             "sagemaker-local": PartVerb(
-                about="serve SageMaker's training API here, with local hosts", module="paceline.cli.sagemaker_local"
+                about="serve SageMaker's training API here, with local hosts",
+                module="paceline.parts.sagemaker.cli.sagemaker_local",
             ),
         }
 

@@ -17,15 +17,17 @@ WEB = Option(
 class Web(Part):
     def verbs(self) -> Mapping[str, PartVerb]:
         return {
-            "web": PartVerb(about="serve runs and their pages live, for a browser", module="paceline.cli.web"),
+            "web": PartVerb(
+                about="serve runs and their pages live, for a browser", module="paceline.parts.web.cli.web"
+            ),
             "metrics": PartVerb(
                 about="print a run in the text format of Prometheus",
-                module="paceline.cli.metrics",
+                module="paceline.parts.web.cli.metrics",
                 reads_recordings=True,
             ),
             "timeline": PartVerb(
                 about="write what each rank did when, as a trace to look at",
-                module="paceline.cli.timeline",
+                module="paceline.parts.web.cli.timeline",
                 reads_recordings=True,
             ),
         }
@@ -47,7 +49,7 @@ class Web(Part):
                 saw=f"{others[0]} is given, and the first host is another one",
                 next="leave --web out, and in another terminal: paceline web",
             )
-        from paceline.cli.web import start_beside
+        from paceline.parts.web.cli.web import start_beside
 
         return RunPart(beside=start_beside)
 

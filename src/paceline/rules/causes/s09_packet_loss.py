@@ -28,7 +28,7 @@ Deciding evidence: tcp_info of the ranks' connections shows at least ten segment
 Not to be confused with: S07 (a full queue, which drops fewer packets); S10 (only large segments are lost).
 What to do: Read the error counters on both hosts (ip -s link, ethtool -S), and check cable, MTU and switch. Preview:
   judged on made-up evidence.
-How to inject it: paceline.emulate, a relay that drops one packet in a hundred.
+How to inject it: paceline.parts.lab.emulate, a relay that drops one packet in a hundred.
 Source: RFC 5681; Mathis et al. 1997, "The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm"; Linux,
   tcp_info in include/uapi/linux/tcp.h.
 """

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from threading import RLock
 from time import time_ns
 
-from ...comm.observer import observe
+from ...parts.comm.observer import observe
 from ...recording.exchanges import DTYPES, FIRST_CELL, ROW_CELLS, ROWS, item_bytes
 from ...recording.ring import CAPACITY, FIRST_RECORD_CELL, OPERATIONS, Cell, RecordKind, RingWriter
 from ..call_log import numbered

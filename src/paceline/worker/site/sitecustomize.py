@@ -16,11 +16,11 @@ import sys
 _HERE = os.path.dirname(__file__)
 
 
-def _worker(name):
-    """paceline.worker.<name>, loaded from beside this file and not from `sys.path`: paceline may not be installed in this Python."""
+def _ours(name):
+    """paceline.<name>, loaded from beside this file and not from `sys.path`: paceline may not be installed in this Python."""
     import importlib
 
-    return importlib.import_module(_package_name() + ".worker." + name)
+    return importlib.import_module(_package_name() + "." + name)
 
 
 def _package_spec(name):
@@ -113,17 +113,17 @@ class AfterImport:
     def prepare(self):
         # One preparation serves all.
         self.before.clear()
-        _worker("bootstrap").prepare(self)
+        _ours("worker.bootstrap").prepare(self)
 
 
 class Shim:
-    """The last finder. If no `smdistributed` is installed, it finds paceline's package under that name. See worker/smdistributed.
+    """The last finder. If no `smdistributed` is installed, it finds paceline's package under that name. See parts/sagemaker/smdistributed.
 
     If no `paceline` is installed, it finds ours: a script may call `paceline.step()`.
     """
 
     # For paceline's own main programs, which are outside of the package.
-    paceline_worker = staticmethod(_worker)
+    paceline_module = staticmethod(_ours)
 
     def find_spec(self, name, path=None, target=None):
         if name == "paceline":
@@ -131,7 +131,7 @@ class Shim:
         if name.partition(".")[0] != "smdistributed":
             return None
         try:
-            library = _worker("smdistributed")
+            library = _ours("parts.sagemaker.smdistributed")
         except Exception as error:
             _finder.report(error)
             return None
@@ -141,14 +141,14 @@ class Shim:
 def _is_of_a_handler(error):
     """Whether a signal handler of the script's raised it, while this file was at work."""
     try:
-        return _worker("signal_handlers").is_of_a_handler(error)
+        return _ours("worker.signal_handlers").is_of_a_handler(error)
     except Exception:
         return False
 
 
 def _excepthook(type, value, traceback):
     try:
-        _worker("error_file").report(value)
+        _ours("worker.error_file").report(value)
     except Exception:
         pass
     if type is KeyboardInterrupt:
@@ -193,14 +193,14 @@ def _no_step():
 
 def _watch_socket():
     def patch(module):
-        _worker("host_aliases").patch_socket(module)
+        _ours("worker.host_aliases").patch_socket(module)
 
     _finder.after["socket"] = patch
 
 
 def _join_jax():
     def register(module):
-        _worker("jax_cluster").register(module)
+        _ours("parts.frameworks.jax_cluster").register(module)
 
     _finder.after["jax._src.clusters.cluster"] = register
 
@@ -227,7 +227,7 @@ _off = os.environ.get("PACELINE_OFF", "").lower().replace(" ", "").split(",")
 if os.environ.get("PACELINE_RUN_ID"):
     if _of_rank:
         sys.meta_path.append(Shim())
-    # A function whose loops can go on after a restart may be sent to a process that has no such loops: worker/resume/insert.py.
+    # A function whose loops can go on after a restart may be sent to a process that has no such loops: parts/resume/worker/insert.py.
     builtins.__paceline_loop__ = _same
     builtins.__paceline_while__ = _nothing
     builtins.__paceline_again__ = _true

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from paceline.comm.transports.shared_memory.connect import _HELLO, _accept, _connect, _listen
+from paceline.parts.comm.transports.shared_memory.connect import _HELLO, _accept, _connect, _listen
 
 STRANGER = """
 import os, socket, sys

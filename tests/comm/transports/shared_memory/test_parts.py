@@ -8,11 +8,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from paceline.comm.transports.peers import PeerLost
-from paceline.comm.transports.shared_memory.collectives import beginning, reduce_in_order
-from paceline.comm.transports.shared_memory.host_ranks import announcement_of, area_bytes_for
-from paceline.comm.transports.shared_memory.segment import PAGE_BYTES, Segment, unnamed_file, whole_pages
-from paceline.comm.transports.shared_memory.transport import (
+from paceline.parts.comm.transports.peers import PeerLost
+from paceline.parts.comm.transports.shared_memory.collectives import beginning, reduce_in_order
+from paceline.parts.comm.transports.shared_memory.host_ranks import announcement_of, area_bytes_for
+from paceline.parts.comm.transports.shared_memory.segment import PAGE_BYTES, Segment, unnamed_file, whole_pages
+from paceline.parts.comm.transports.shared_memory.transport import (
     CROSSOVER_BYTES,
     OPS,
     TENSORS,

@@ -7,11 +7,11 @@ from submissions import a_submission, changed
 
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
-from paceline.launch.engines.base import load
-from paceline.launch.engines.contract import check_plan
-from paceline.launch.engines.ray.agent_actor import installed, own_environment
-from paceline.launch.engines.ray.cluster import check_versions, never_fits, refused, require_tokens
-from paceline.launch.engines.ray.options import read_options
+from paceline.parts.engines.base import load
+from paceline.parts.engines.contract import check_plan
+from paceline.parts.engines.ray.agent_actor import installed, own_environment
+from paceline.parts.engines.ray.cluster import check_versions, never_fits, refused, require_tokens
+from paceline.parts.engines.ray.options import read_options
 from paceline.rules import pages
 
 ADDRESS = "10.0.0.1:6379"

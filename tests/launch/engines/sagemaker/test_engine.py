@@ -10,11 +10,11 @@ from submissions import a_submission
 from paceline.errors import UsageError
 from paceline.facts import Channel, Contract, Program, ProgramKind, SecondaryStatus, Status
 from paceline.job_file import job_document
-from paceline.launch.engines.package import package
-from paceline.launch.engines.sagemaker.engine import engine
-from paceline.launch.engines.sagemaker.package import pack
-from paceline.launch.engines.sagemaker.request import JOB_FILE, container_file, job_name, located, merged
-from paceline.launch.engines.sagemaker.status import host_of, in_order, in_the_recording, lacks_capacity, observation
+from paceline.parts.engines.package import package
+from paceline.parts.sagemaker.engine.engine import engine
+from paceline.parts.sagemaker.engine.package import pack
+from paceline.parts.sagemaker.engine.request import JOB_FILE, container_file, job_name, located, merged
+from paceline.parts.sagemaker.engine.status import host_of, in_order, in_the_recording, lacks_capacity, observation
 
 ROLE = "arn:aws:iam::123456789012:role/train"
 OPTIONS = {

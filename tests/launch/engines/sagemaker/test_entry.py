@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.launch.engines.sagemaker import entry as entry
-from paceline.launch.engines.sagemaker.package import requirements, wheel_content
+from paceline.parts.sagemaker.engine import entry as entry
+from paceline.parts.sagemaker.engine.package import requirements, wheel_content
 
 
 def a_job():

@@ -8,9 +8,9 @@ from submissions import a_submission
 
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
-from paceline.launch.engines.base import nobody_asks
-from paceline.launch.engines.sagemaker.aws import Aws, asking, refusal
-from paceline.launch.engines.sagemaker.engine import SagemakerEngine
+from paceline.parts.engines.base import nobody_asks
+from paceline.parts.sagemaker.engine.aws import Aws, asking, refusal
+from paceline.parts.sagemaker.engine.engine import SagemakerEngine
 
 botocore = pytest.importorskip("botocore.exceptions")
 OPTIONS = {

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from paceline.launch.engines.slurm.attempt_end import AttemptFacts, decide, read_facts
+from paceline.parts.engines.slurm.attempt_end import AttemptFacts, decide, read_facts
 
 
 def an_end(**said):
@@ -83,6 +83,6 @@ def test_the_files_of_one_attempt_say_how_it_ended(run_dir):
 
 def test_the_jobs_script_reads_a_code_and_a_word(run_dir):
     (run_dir / "slurm" / "r-1.0.end").write_text("200\n")
-    program = [sys.executable, "-P", "-m", "paceline.launch.engines.slurm.attempt_end"]
+    program = [sys.executable, "-P", "-m", "paceline.parts.engines.slurm.attempt_end"]
     done = subprocess.run([*program, str(run_dir), "r-1", "", "1", "2"], capture_output=True, text=True, check=True)
     assert done.stdout == "200 requeue\n"

@@ -8,18 +8,12 @@ from submissions import a_submission, changed
 
 from paceline.errors import PacelineError, UsageError
 from paceline.facts import Program, ProgramKind, SecondaryStatus, Status
-from paceline.launch.engines.contract import check_plan
-from paceline.launch.engines.slurm import engine as slurm
-from paceline.launch.engines.slurm.errors import refused
-from paceline.launch.engines.slurm.hosts import salloc_argv
-from paceline.launch.engines.slurm.script import (
-    checked_options,
-    environment_text,
-    filled,
-    time_minutes,
-    warning_seconds,
-)
-from paceline.launch.engines.slurm.states import (
+from paceline.parts.engines.contract import check_plan
+from paceline.parts.engines.slurm import engine as slurm
+from paceline.parts.engines.slurm.errors import refused
+from paceline.parts.engines.slurm.hosts import salloc_argv
+from paceline.parts.engines.slurm.script import checked_options, environment_text, filled, time_minutes, warning_seconds
+from paceline.parts.engines.slurm.states import (
     STATES,
     AttemptEnd,
     AttemptFiles,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from paceline.launch.engines.remote_program import ConnectionLost
-from paceline.launch.engines.slurm.hosts import _not_started
+from paceline.parts.engines.remote_program import ConnectionLost
+from paceline.parts.engines.slurm.hosts import _not_started
 
 NO_PYTHON = "/bin/sh: 1: exec: /opt/python: not found"
 ENDS = "srun: error: algo-1: task 0: Exited with exit code 127"

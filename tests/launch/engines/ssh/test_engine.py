@@ -12,13 +12,13 @@ from submissions import a_submission
 from paceline import __version__
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
-from paceline.launch.engines.base import load
-from paceline.launch.engines.contract import check_plan
-from paceline.launch.engines.package import package
-from paceline.launch.engines.remote_program import BOOT, ConnectionLost
-from paceline.launch.engines.ssh import preflight, remote
-from paceline.launch.engines.ssh.agents import Agents
-from paceline.launch.engines.ssh.options import host_names, in_home, read_settings, ssh_argv, typed
+from paceline.parts.engines.base import load
+from paceline.parts.engines.contract import check_plan
+from paceline.parts.engines.package import package
+from paceline.parts.engines.remote_program import BOOT, ConnectionLost
+from paceline.parts.engines.ssh import preflight, remote
+from paceline.parts.engines.ssh.agents import Agents
+from paceline.parts.engines.ssh.options import host_names, in_home, read_settings, ssh_argv, typed
 
 JOB = a_submission(
     program=Program(kind=ProgramKind.SCRIPT, target="train.py", arguments=("--lr", "0.1")),

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from paceline.launch.engines.ssh.mirror import Copy
+from paceline.parts.engines.ssh.mirror import Copy
 
 
 class Shell:

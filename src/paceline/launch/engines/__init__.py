@@ -1,1 +1,0 @@
-"""The places where a job can run. Each folder here is an engine."""

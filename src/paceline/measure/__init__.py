@@ -1,1 +1,0 @@
-"""Makes short runs and reads their results: rehearsals at growing sizes, steps with each strategy."""

@@ -1,0 +1,1 @@
+"""How long each strategy takes, from what was measured."""

@@ -1,0 +1,1 @@
+"""What `--gradients` adds to a rank."""

@@ -1,0 +1,1 @@
+"""The verb `paceline submit`, and `paceline run --hosts`."""

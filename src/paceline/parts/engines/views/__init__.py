@@ -1,0 +1,1 @@
+"""A submitted job for a reader."""

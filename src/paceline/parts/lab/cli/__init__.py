@@ -1,0 +1,1 @@
+"""The verb `paceline bench`, and networks of local hosts."""

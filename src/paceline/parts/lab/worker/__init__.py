@@ -1,0 +1,1 @@
+"""The programs that measure, run as ranks."""

@@ -1,0 +1,1 @@
+"""The state of a rank in shared memory and on disk."""

@@ -1,0 +1,1 @@
+"""A saved state for a reader."""

@@ -1,0 +1,59 @@
+"""What `--resume auto` would do with a script: its loops, then what hinders it."""
+
+from typing import Any
+
+from paceline.parts.resume.resumable import ResumeLook
+from paceline.views.checks import finding_facts
+from paceline.views.error import error_text
+from paceline.views.table import table
+
+SCHEMA = "paceline.resume/1"
+
+
+def resume_text(look: ResumeLook, *, width: int | None = 100, ascii_only: bool = False, color: bool = False) -> str:
+    """One line per loop, each finding in its four parts, then one line that sums it up."""
+    rows = [
+        (f"{loop.file}:{loop.line}", loop.text, "trains" if loop.trains else "named by steps" if loop.by_hand else "")
+        for loop in look.loops
+    ]
+    blocks = [table(("LOOP", "LINE", ""), rows, width=width, ascii_only=ascii_only)] if rows else []
+    blocks += [error_text(finding, color=color) for finding in look.findings]
+    return "\n".join([*blocks, *(f"not judged: {path} is not Python" for path in look.not_judged), _closing(look)])
+
+
+def resume_facts(look: ResumeLook) -> dict[str, Any]:
+    """The same for a program."""
+    return {
+        "schema": SCHEMA,
+        "can_resume": can_resume(look),
+        "loops": [
+            {
+                "file": loop.file,
+                "line": loop.line,
+                "text": loop.text,
+                "trains": loop.trains,
+                "by_hand": loop.by_hand,
+            }
+            for loop in look.loops
+        ],
+        "findings": [finding_facts(finding) for finding in look.findings],
+        "diffs": list(look.diffs),
+        "not_judged": list(look.not_judged),
+    }
+
+
+def can_resume(look: ResumeLook) -> bool | None:
+    """Whether `--resume auto` would go on after a kill, by the look of it; None: that cannot be seen."""
+    if any(str(finding.severity) == "error" for finding in look.findings):
+        return False
+    return True if any(loop.trains for loop in look.loops) and not look.findings else None
+
+
+def _closing(look: ResumeLook) -> str:
+    found = can_resume(look)
+    if found is None:
+        return "resume: not certain; `paceline run --resume auto` trains, and says if it cannot keep the state"
+    if not found:
+        return "resume: no; `paceline run --resume auto` trains, and keeps no state"
+    places = ", ".join(f"{loop.file}:{loop.line}" for loop in look.loops if loop.trains)
+    return f"resume: yes, at the head of {places}"

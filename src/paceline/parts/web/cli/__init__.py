@@ -1,0 +1,1 @@
+"""The verb `paceline web`, and exports."""
