@@ -175,7 +175,7 @@ def test_a_record_survives_being_kept_and_only_its_owner_reads_it(shelf):
     assert (shelf.place("a") / "job.json").stat().st_mode & 0o077 == 0
 
 
-KEPT = """{"schema": "paceline.parts.sagemaker.local/1", "name": "a", "arn": "arn:aws:sagemaker:eu-west-1:000000000000:training-job/a",
+KEPT = """{"schema": "paceline.sagemaker_local/1", "name": "a", "arn": "arn:aws:sagemaker:eu-west-1:000000000000:training-job/a",
 "serial": 3, "request": {"TrainingJobName": "a"}, "state": {"created": 1.5, "modified": 4, "training_started": 2.5, "ended": 4.0,
 "reason": "", "status": "Stopped", "secondary": "MaxRuntimeExceeded", "why_stopping": "MaxRuntimeExceeded", "transitions":
 [["Starting", 1.5, 2.5], ["Training", 2.5, 3.0], ["Stopping", 3.0, 4.0], ["MaxRuntimeExceeded", 4.0, 4.0]]},

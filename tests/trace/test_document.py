@@ -34,7 +34,7 @@ def written(tmp_path, text):
 
 @pytest.mark.smoke
 def test_a_trace_has_the_keys_of_its_page(tmp_path):
-    (schema,) = (one for one in SCHEMAS if one.name == "paceline.parts.plan.trace/1")
+    (schema,) = (one for one in SCHEMAS if one.name == "paceline.trace/1")
     told = {key.path.partition(".")[0].partition("[")[0] for key in keys_of(schema)} | {"schema"}
     traced, failed = written(tmp_path, STEPS), written(tmp_path, FAILS)
     assert (traced["outcome"], failed["outcome"]) == ("traced", "failed")

@@ -362,7 +362,7 @@ DOCUMENTS = {
 }
 # Written in a rank or by a traced script, with torch: tests/trace holds their keys to the page.
 ELSEWHERE = {
-    "paceline.parts.plan.trace/1": (
+    "paceline.trace/1": (
         "trace_seconds", "lacks", "trainable_count", "unused_tensors", "buffer_bytes", "sparse_gradients", "replicas", "peak_parts",
         "autocast_dtype", "stepped", "distributed", "attention", "device_type", "torch", "code", "what", "saw", "file", "line", "text",
     ),

@@ -120,13 +120,13 @@ def test_what_goes_on_inside_an_exchange_of_ours_is_one_line_and_ranks_inside_it
             ("backend/large_exchanges.py", 69, "run"),
             ("backend/process_group.py", 132, "allreduce"),
         ]
-        frames = [Frame(file=f"/x/src/paceline/comm/{file}", line=at, function=name) for file, at, name in ours]
+        frames = [Frame(file=f"/x/src/paceline/parts/comm/{file}", line=at, function=name) for file, at, name in ours]
         return (*frames, *WAITS)
 
     looks = [look(0, in_ours(177)), look(1, in_ours(159))]
     assert stack_text("r-000001", looks, lasts=True).splitlines()[2:5] == [
         "ranks 0-1: asleep, 0.00 cores, on algo-1",
-        "    paceline/comm/backend/process_group.py:132 in allreduce",
+        "    paceline/parts/comm/backend/process_group.py:132 in allreduce",
         "    torch/distributed/distributed_c10d.py:2810 in all_reduce",
     ]
     assert place_of(looks[0]) == f"at {TRAIN}:31 in step, in allreduce (backend/process_group.py:132)"

@@ -22,7 +22,7 @@ from paceline.recording.ring import Record, RingHeader, RingReader, parse_record
 
 TORCH_ABORTS_AT_EXIT = "terminate called without an active exception\n"
 SCRIPTS = Path(__file__).parent / "scripts"
-RUNNER = Path(__file__).parents[2] / "src" / "paceline" / "worker" / "run_script.py"
+RUNNER = Path(__file__).parents[2] / "src" / "paceline" / "parts" / "resume" / "worker" / "run_script.py"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 from paceline.diagnosis.crash.root_cause import is_symptom_text, lost_a_loader_worker, telling_line
 from paceline.facts import RankError, RankExit
 
-COMM = Path(__file__).resolve().parents[3] / "src" / "paceline" / "comm"
+COMM = Path(__file__).resolve().parents[3] / "src" / "paceline" / "parts" / "comm"
 
 # As comm says it; "rank 1 is gone" in one process's words is another's end.
 ECHOES = (

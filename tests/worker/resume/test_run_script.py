@@ -20,7 +20,7 @@ SAYS_CALL = "def f():\n    for x in []: print(x)\nprint('__paceline_loop__' in f
 @pytest.fixture
 def both(workplace, repository, tmp_path):
     """Runs a program as a new process and through the runner; returns code, output and errors of each."""
-    runner = str(repository / "src" / "paceline" / "worker" / "run_script.py")
+    runner = str(repository / "src" / "paceline" / "parts" / "resume" / "worker" / "run_script.py")
 
     def run(*argv, options=("-u",), **environment):
         found = []

@@ -773,7 +773,7 @@ directory
 """,
     ),
     Schema(
-        name="paceline.parts.sagemaker.local/1",
+        name="paceline.sagemaker_local/1",
         where="A job that `paceline sagemaker-local` keeps",
         page="sagemaker.md#sagemaker-local",
         keys="""
@@ -1088,7 +1088,7 @@ not_judged
 """,
     ),
     Schema(
-        name="paceline.parts.plan.trace/1",
+        name="paceline.trace/1",
         where="`paceline plan --save-trace FILE`; `--trace FILE` reads it",
         page="tracing.md",
         keys="""

@@ -7,6 +7,7 @@ recording, diagnosis), so this work is the same on every engine.
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +18,8 @@ from paceline.parts.engines.submission import Submission
 from paceline.spelling import nearest
 
 ENGINES = ("local", "ssh", "ray", "slurm", "sagemaker", "fake")
-"""All engines. Each is a folder of that name beside this file, and its `engine.py` has a function `engine(environ, options)`."""
+"""All engines. Each is a folder of that name beside this file, or the folder `engine` of the part of that name; its `engine.py` has a
+function `engine(environ, options)`."""
 
 PLACES = tuple(name for name in ENGINES if name != "fake")
 """The engines that run jobs: all engines except the engine for tests."""
@@ -117,7 +119,10 @@ def load(name: str, environ: Mapping[str, str], options: Mapping[str, str]) -> E
             else there,
             next=f"paceline submit --engine {near or 'local'} ...",
         )
-    found: Engine = importlib.import_module(f"paceline.parts.engines.{name}.engine").engine(environ, options)
+    room = f"{__package__}.{name}"
+    if not find_spec(room):
+        room = f"paceline.parts.{name}.engine"
+    found: Engine = importlib.import_module(f"{room}.engine").engine(environ, options)
     return found
 
 

@@ -1,4 +1,4 @@
-"""The workload as plain data and back: schema "paceline.parts.plan.trace/1"."""
+"""The workload as plain data and back: schema "paceline.trace/1"."""
 
 import math
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ import msgspec
 from paceline.errors import UsageError
 from paceline.parts.plan.planner.workload import Precision, Workload
 
-SCHEMA = "paceline.parts.plan.trace/1"
+SCHEMA = "paceline.trace/1"
 _FROM_ONE_ON = ("batch", "microbatches")
 # Every other null is an unknown value, as a missing one is.
 _NEVER_NULL = "microbatches"

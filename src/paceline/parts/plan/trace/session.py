@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from paceline.parts.plan.trace.user_frame import SourceLine, here
 
-SCHEMA = "paceline.parts.plan.trace/1"
+SCHEMA = "paceline.trace/1"
 
 
 class TraceSession:

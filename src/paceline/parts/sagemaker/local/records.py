@@ -36,7 +36,7 @@ _SHOWN_AS_ASKED = (
 )
 
 
-class JobRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="paceline.parts.sagemaker.local/1"):
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="paceline.sagemaker_local/1"):
     """One job as it is stored."""
 
     name: str
