@@ -92,15 +92,15 @@ faults-ci: $(STAMPS)/dev
 	$(PYTEST) -m "gallery and not exchange" --durations=10 tests/faults $(PYTEST_ARGS)
 
 exchange: $(STAMPS)/dev $(STAMPS)/frameworks $(STAMPS)/mpi
-	$(PYTEST) $(SEVERAL) -m "exchange and not smoke" --durations=10 tests/comm tests/faults tests/process tests/resume $(PYTEST_ARGS)
+	$(PYTEST) $(SEVERAL) -m "exchange and not smoke" --durations=10 tests/parts/comm tests/faults tests/process tests/parts/resume/whole $(PYTEST_ARGS)
 
 engines: $(STAMPS)/dev $(STAMPS)/engines $(STAMPS)/sdk
 	PACELINE_SDK_V3_PYTHON=$(abspath $(STAMPS)/sdk-v3/bin/python) \
-		$(PYTEST) $(SEVERAL) -m engine --durations=10 tests/engines tests/sagemaker_local tests/storage tests/launch $(PYTEST_ARGS)
+		$(PYTEST) $(SEVERAL) -m engine --durations=10 tests/parts/engines/places tests/parts/sagemaker/local tests/storage tests/launch $(PYTEST_ARGS)
 
 # Where there is no Chromium the tests are skipped, with the package to install as the reason.
 web-ci: $(STAMPS)/dev $(STAMPS)/web
-	$(PYTEST) $(SEVERAL) -m browser --durations=10 tests/web $(PYTEST_ARGS)
+	$(PYTEST) $(SEVERAL) -m browser --durations=10 tests/parts/web/pages $(PYTEST_ARGS)
 
 faults: $(STAMPS)/dev
 	$(BIN)/python bench/faults.py $(FAULTS_ARGS)
@@ -117,7 +117,7 @@ python-%: | $(BIN)/python
 pythons: $(addprefix python-,$(PYTHONS))
 	set -e; for version in $(PYTHONS); do \
 		python="$${PACELINE_PYTHONS:-$$HOME/.cache/paceline-python}/$$version/bin/python"; export PYTHONPATH="$(CURDIR)/src"; \
-		"$$python" -m pytest -m "not gallery and not exchange and not engine and not browser and not tensorflow" tests/process tests/resume; \
+		"$$python" -m pytest -m "not gallery and not exchange and not engine and not browser and not tensorflow" tests/process tests/parts/resume/whole; \
 		"$$python" -m pytest -m "gallery and not exchange" tests/faults; \
 		"$$python" bench/resume_kills.py --kills 80 --phases 20 --no-page; \
 	done
@@ -132,7 +132,7 @@ exits: $(STAMPS)/dev
 	$(BIN)/python bench/exits.py $(EXITS_ARGS)
 
 resume-ci: $(STAMPS)/dev
-	$(PYTEST) -n $(WORKERS) -m resume --durations=10 tests/resume $(PYTEST_ARGS)
+	$(PYTEST) -n $(WORKERS) -m resume --durations=10 tests/parts/resume/whole $(PYTEST_ARGS)
 
 resume: $(STAMPS)/dev
 	$(BIN)/python bench/resume_kills.py $(RESUME_ARGS)

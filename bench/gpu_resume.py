@@ -1,6 +1,6 @@
 """Kills of ranks that train on a GPU: does what they write equal, bit for bit, what an undisturbed run under torchrun writes there?
 
-The cases, the kills and the comparison are those of tests/resume.
+The cases, the kills and the comparison are those of tests/parts/resume/whole.
 """
 
 import os

@@ -1,6 +1,6 @@
 """`make resume`: does a killed job write what an undisturbed one writes? 200 kills by time, 50 by phase; writes docs/resume.md.
 
-The kinds of kills take turns; then every script of tests/resume runs once on 2 and on 3 ranks without a kill. The results are kept as one
+The kinds of kills take turns; then every script of tests/parts/resume/whole runs once on 2 and on 3 ranks without a kill. The results are kept as one
 line of JSON for each run, in a directory outside the clone that is named by a hash of src/ and of the scripts, and by the versions of torch
 and Python; a second call goes on where the first one stopped. Each run has its seed in its line.
 """
@@ -179,7 +179,7 @@ def _page(groups: Sequence[Group], outcomes: dict[str, list[Outcome]]) -> str:
     head = ["# Resume: measured", ""]
     head += [f"Written by `make resume` at commit {_commit()} on {datetime.now(UTC):%Y-%m-%d}; not edited by hand.", ""]
     head += [
-        "Training scripts that know nothing of paceline (`tests/resume/scripts`) run under `paceline run --resume auto`, and",
+        "Training scripts that know nothing of paceline (`tests/parts/resume/whole/scripts`) run under `paceline run --resume auto`, and",
         "processes of theirs are ended by SIGKILL: at random instants, and in chosen phases. Each script writes a line for each step",
         "of each rank: loss, learning rate, counters, random draws, the batch; at its end the hash of the model's and the optimizer's",
         "state. A run is *equal* when every line is that of an undisturbed run under torchrun, when a step that was made again has",

@@ -104,12 +104,12 @@ def test_make_test_shows_one_test_of_whatever_has_slow_variants(collected):
 SHOWN_ELSEWHERE = {
     "tests/process/test_crowd.py": "what a crowd would change is a restart, which tests/process/test_supervision.py shows",
     "tests/process/test_hang_without_recorder.py": "tests/process/test_hang.py has hangs; these are without torch's recorder",
-    "tests/process/test_metrics_follow.py": "tests/views/test_tensorboard.py has what is written",
+    "tests/process/test_metrics_follow.py": "tests/parts/web/views/test_tensorboard.py has what is written",
     "tests/process/test_notebook_cells.py": "tests/process/test_notebook.py has a notebook, test_estimator_local.py the estimators",
-    "tests/process/test_resume_other_ranks.py": "tests/process/test_resume.py has a resume, tests/worker/resume the indices",
-    "tests/process/test_resume_outputs.py": "tests/process/test_resume.py has a resume, tests/worker/resume what a file is cut to",
-    "tests/process/test_resume_sabotage.py": "tests/process/test_resume.py has a resume, tests/launch/test_export_state.py damaged steps",
-    "tests/worker/resume/test_threads.py": "what is refused is shown by tests/process/test_resume.py",
+    "tests/process/test_resume_other_ranks.py": "tests/process/test_resume.py has a resume, tests/parts/resume/worker the indices",
+    "tests/process/test_resume_outputs.py": "tests/process/test_resume.py has a resume, tests/parts/resume/worker what a file is cut to",
+    "tests/process/test_resume_sabotage.py": "tests/process/test_resume.py has a resume, tests/parts/resume/test_export_state.py damaged steps",
+    "tests/parts/resume/worker/test_threads.py": "what is refused is shown by tests/process/test_resume.py",
 }
 
 

@@ -1,6 +1,6 @@
 """Kills the process that saves the state, while ranks go on, and looks after each kill at what `--resume` would load.
 
-Shared by tests/launch/agent/test_saver_process.py and bench/saver_kills.py.
+Shared by tests/parts/resume/agent/test_saver_process.py and bench/saver_kills.py.
 """
 
 import json

@@ -15,7 +15,7 @@ def dashboard(repository):
 
 @pytest.fixture(scope="module")
 def documented(repository):
-    """Every metric on the page about metrics, which has every metric there is (tests/views/test_metrics.py)."""
+    """Every metric on the page about metrics, which has every metric there is (tests/parts/web/views/test_metrics.py)."""
     found = set()
     for line in (repository / "docs" / "howto" / "metrics.md").read_text(encoding="utf-8").splitlines():
         if line.startswith("| `paceline_"):

@@ -360,7 +360,7 @@ DOCUMENTS = {
     "bare_trace": lambda: trace_json.to_plain(Workload()),
     "tree": lambda: written(".paceline.json", a_tree),
 }
-# Written in a rank or by a traced script, with torch: tests/trace holds their keys to the page.
+# Written in a rank or by a traced script, with torch: tests/parts/plan/trace holds their keys to the page.
 ELSEWHERE = {
     "paceline.trace/1": (
         "trace_seconds", "lacks", "trainable_count", "unused_tensors", "buffer_bytes", "sparse_gradients", "replicas", "peak_parts",

@@ -1,7 +1,7 @@
 """Strategies that average gradients, one per file: `average(flat_buffer, communicator, codec, errors, settings)` blocks and works in place.
 
 Every docstring states the bound on the result: its distance from the plain averaged all-reduce, and for a lossy strategy the convergence.
-tests/comm/strategy_contract.py checks it. With every strategy, all ranks of the group get bitwise the same result.
+tests/parts/comm/strategy_contract.py checks it. With every strategy, all ranks of the group get bitwise the same result.
 """
 
 from __future__ import annotations

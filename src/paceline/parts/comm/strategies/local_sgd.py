@@ -81,7 +81,7 @@ def after_step(state: LocalSgdState, model: torch.nn.Module, optimizer: torch.op
 
     Holds:   after the k-th step all ranks have bitwise the same parameters: allclose to the mean of what they had before, rtol 1e-6
              k = 1 and SGD without momentum: allclose to plain DDP, rtol 1e-5
-    Convergence: a student network on 4 ranks, 120 steps of SGD with momentum (tests/comm/strategy_convergence.py), held-out loss
+    Convergence: a student network on 4 ranks, 120 steps of SGD with momentum (tests/parts/comm/strategy_convergence.py), held-out loss
              relative to plain DDP, mean of 2 seeds: 1.04 with k = 4, 1.17 with k = 8; the test's limits are 1.15 and 1.35
     """
     if state.count(model, optimizer):

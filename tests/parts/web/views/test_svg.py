@@ -1,6 +1,6 @@
 """Pictures: each number at its place, nothing outside, no style.
 
-`python tests/views/test_svg.py` writes data/*.svg anew, after a change that was meant.
+`python tests/parts/web/views/test_svg.py` writes data/*.svg anew, after a change that was meant.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Event files, byte by byte; tests/web/test_tensorboard.py reads them with the published package."""
+"""Event files, byte by byte; tests/parts/web/pages/test_tensorboard.py reads them with the published package."""
 
 import struct
 

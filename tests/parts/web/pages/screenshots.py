@@ -1,6 +1,6 @@
 """Writes the pictures of docs/howto/report.md from the kept recordings.
 
-python tests/web/screenshots.py docs/howto
+python tests/parts/web/pages/screenshots.py docs/howto
 """
 
 import sys

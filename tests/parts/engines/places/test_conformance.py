@@ -3,7 +3,7 @@
 Letters are those of the list that this suite follows: (a) encodings: tests/contract/test_hyperparameters.py, and here as they leave the
 engine; (b) host order; (c) awkward names and values: tests/process/test_contract.py and test_sagemaker_toolkit.py; (d) a host that dies at
 each stage; (e) SIGTERM: test_sagemaker_toolkit.py; (f) the time limit; (g) unequal shards: tests/contract/test_channels.py; (h) predicted
-all-reduce times: tests/planner/test_collective.py.
+all-reduce times: tests/parts/plan/planner/test_collective.py.
 """
 
 import json

@@ -29,23 +29,23 @@ OURS = {
         "tests/worker/scripts/fsdp2.py",
         "tests/process/scripts/accelerate_script.py",
         "tests/process/scripts/lightning_script.py",
-        "tests/trace/scripts/accelerate_loop.py",
-        "tests/trace/scripts/accumulation.py",
-        "tests/trace/scripts/amp_scaler.py",
-        "tests/trace/scripts/bf16_encoder.py",
-        "tests/trace/scripts/compiled.py",
-        "tests/trace/scripts/embeddings.py",
-        "tests/trace/scripts/ema_clip.py",
-        "tests/trace/scripts/finetune.py",
-        "tests/trace/scripts/fsdp2_mixed.py",
-        "tests/trace/scripts/gan.py",
-        "tests/trace/scripts/hf_trainer.py",
-        "tests/trace/scripts/lstm.py",
-        "tests/trace/scripts/mp_spawn.py",
-        "tests/trace/scripts/nano_gpt.py",
-        "tests/trace/scripts/recommender.py",
-        "tests/trace/scripts/resnet_imagenet.py",
-        "tests/trace/scripts/wide_ddp.py",
+        "tests/parts/plan/trace/scripts/accelerate_loop.py",
+        "tests/parts/plan/trace/scripts/accumulation.py",
+        "tests/parts/plan/trace/scripts/amp_scaler.py",
+        "tests/parts/plan/trace/scripts/bf16_encoder.py",
+        "tests/parts/plan/trace/scripts/compiled.py",
+        "tests/parts/plan/trace/scripts/embeddings.py",
+        "tests/parts/plan/trace/scripts/ema_clip.py",
+        "tests/parts/plan/trace/scripts/finetune.py",
+        "tests/parts/plan/trace/scripts/fsdp2_mixed.py",
+        "tests/parts/plan/trace/scripts/gan.py",
+        "tests/parts/plan/trace/scripts/hf_trainer.py",
+        "tests/parts/plan/trace/scripts/lstm.py",
+        "tests/parts/plan/trace/scripts/mp_spawn.py",
+        "tests/parts/plan/trace/scripts/nano_gpt.py",
+        "tests/parts/plan/trace/scripts/recommender.py",
+        "tests/parts/plan/trace/scripts/resnet_imagenet.py",
+        "tests/parts/plan/trace/scripts/wide_ddp.py",
     )
 }
 # These stand for the others, which are variants of them.
@@ -102,7 +102,7 @@ def test_a_trace_finds_what_the_script_has_when_it_runs(name, tmp_path, monkeypa
 
 @pytest.mark.slow
 def test_precision_accumulation_and_shards_are_seen():
-    accumulated = traced(OURS["tests/trace/scripts/accumulation.py"])
+    accumulated = traced(OURS["tests/parts/plan/trace/scripts/accumulation.py"])
     assert (accumulated.microbatches, accumulated.batch) == (4, 8)
     assert accumulated.precision is Precision.BF16
     assert traced(OURS["tests/worker/scripts/fsdp2.py"]).strategy is Strategy.FSDP
@@ -111,7 +111,7 @@ def test_precision_accumulation_and_shards_are_seen():
 @pytest.mark.slow_but_first
 @pytest.mark.parametrize(("script", "deciding"), [("by_value.py", "nonzero"), ("until_sure.py", "while ")])
 def test_a_way_that_depends_on_values_is_refused_with_its_line(script, deciding):
-    path = REPOSITORY / "tests/trace/scripts" / script
+    path = REPOSITORY / "tests/parts/plan/trace/scripts" / script
     with pytest.raises(UsageError) as refused:
         traced(path)
     assert refused.value.code == "P04"

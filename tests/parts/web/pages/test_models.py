@@ -1,6 +1,6 @@
 """What the page says of kept recordings: its figures are those of the other verbs, and they stay.
 
-python tests/web/test_models.py        writes the golden models
+python tests/parts/web/pages/test_models.py        writes the golden models
 """
 
 import base64
