@@ -96,7 +96,7 @@ exchange: $(STAMPS)/dev $(STAMPS)/frameworks $(STAMPS)/mpi
 
 engines: $(STAMPS)/dev $(STAMPS)/engines $(STAMPS)/sdk
 	PACELINE_SDK_V3_PYTHON=$(abspath $(STAMPS)/sdk-v3/bin/python) \
-		$(PYTEST) $(SEVERAL) -m engine --durations=10 tests/parts/engines/places tests/parts/sagemaker/local tests/storage tests/launch $(PYTEST_ARGS)
+		$(PYTEST) $(SEVERAL) -m engine --durations=10 tests/parts/engines tests/parts/sagemaker tests/parts/resume tests/storage tests/launch $(PYTEST_ARGS)
 
 # Where there is no Chromium the tests are skipped, with the package to install as the reason.
 web-ci: $(STAMPS)/dev $(STAMPS)/web

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from engines_ray import LIMIT_SECONDS, OURS, environment
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "engines"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "parts" / "engines" / "places"))
 import slurm_cluster
 
 # As PyTorch's own example for Slurm has it, but for --kill-on-bad-exit: a rank that dies at exit, as gloo's now and then does, leaves

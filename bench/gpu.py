@@ -21,7 +21,11 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent / "tests"
-sys.path[:0] = [str(HERE), str(HERE.parent / "src"), *(str(TESTS / name) for name in ("faults", "resume", "shared"))]
+sys.path[:0] = [
+    str(HERE),
+    str(HERE.parent / "src"),
+    *(str(TESTS / name) for name in ("faults", "parts/resume/whole", "shared")),
+]
 
 from gpu_page import page  # noqa: E402
 from gpu_pieces import PIECES, gpu_names  # noqa: E402

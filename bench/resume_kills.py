@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-TESTS = ROOT / "tests" / "resume"
+TESTS = ROOT / "tests" / "parts" / "resume" / "whole"
 sys.path[:0] = [str(ROOT / "src"), str(TESTS), str(ROOT / "tests" / "shared")]
 
 from kills import (  # noqa: E402

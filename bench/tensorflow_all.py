@@ -25,7 +25,9 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(REPOSITORY / folder) for folder in ("src", "tests/parts/engines/places", "tests/shared", "tests/torches")]
+sys.path[:0] = [
+    str(REPOSITORY / folder) for folder in ("src", "tests/parts/engines/places", "tests/shared", "tests/torches")
+]
 
 import install_tensorflow  # noqa: E402
 import sites  # noqa: E402

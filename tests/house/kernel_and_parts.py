@@ -22,84 +22,8 @@ OUTSIDE = {
     "worker/instruments/keras_on_jax.py": "frameworks",
     "worker/instruments/tensorflow.py": "frameworks",
 }
-# Tests of a part that are not in tests/parts: patterns below tests/, without `test_`.
+# Process tests of a part: patterns below tests/.
 PATTERNS_OF_TESTS: tuple[tuple[str, str], ...] = (
-    ("worker/resume/*", "resume"),
-    ("worker/run_script.py", "resume"),
-    ("worker/export_state.py", "resume"),
-    ("worker/gradients.py", "comm"),
-    ("worker/instruments/exchanges.py", "comm"),
-    ("worker/smdistributed/*", "sagemaker"),
-    ("worker/jax_cluster.py", "frameworks"),
-    ("worker/instruments/tensorflow.py", "frameworks"),
-    ("worker/instruments/keras*", "frameworks"),
-    ("worker/parameter_server.py", "frameworks"),
-    ("worker/bench_*", "lab"),
-    ("worker/link_probe.py", "lab"),
-    ("comm/*", "comm"),
-    ("trace/*", "plan"),
-    ("resume/*", "resume"),
-    ("loops_in_source.py", "resume"),
-    ("launch/agent/state_*.py", "resume"),
-    ("launch/agent/saver_process.py", "resume"),
-    ("launch/agent/saved_job.py", "resume"),
-    ("launch/resume_from.py", "resume"),
-    ("launch/saved_steps.py", "resume"),
-    ("launch/export_state.py", "resume"),
-    ("launch/replicas.py", "resume"),
-    ("launch/trace_script.py", "plan"),
-    ("launch/engines/sagemaker/*", "sagemaker"),
-    ("launch/engines/*", "engines"),
-    ("emulate/*", "lab"),
-    ("measure/rehearsal_file.py", "plan"),
-    ("measure/*", "lab"),
-    ("serve/*", "web"),
-    ("estimator/*", "sagemaker"),
-    ("sagemaker_local/*", "sagemaker"),
-    ("recording/state_*.py", "resume"),
-    ("recording/plain_values.py", "resume"),
-    ("recording/saved_state.py", "resume"),
-    ("recording/exported_state.py", "resume"),
-    ("recording/baselines.py", "lab"),
-    ("storage/state_store.py", "resume"),
-    ("planner/regression.py", "comm"),
-    ("planner/strategies.py", "comm"),
-    ("planner/strategy_times.py", "comm"),
-    ("planner/nccl_tests.py", "lab"),
-    ("planner/slow_pairs.py", "lab"),
-    ("planner/*", "plan"),
-    ("rules/resumable.py", "resume"),
-    ("cli/resume.py", "resume"),
-    ("cli/sagemaker_local.py", "sagemaker"),
-    ("cli/submit.py", "engines"),
-    ("cli/job/submission.py", "engines"),
-    ("cli/run/on_hosts.py", "engines"),
-    ("cli/run/network.py", "lab"),
-    ("cli/bench/*", "lab"),
-    ("cli/rehearse/*", "lab"),
-    ("cli/plan/*", "plan"),
-    ("cli/instances.py", "plan"),
-    ("cli/web.py", "web"),
-    ("cli/tensorboard.py", "web"),
-    ("cli/timeline.py", "web"),
-    ("cli/metrics.py", "web"),
-    ("views/resume.py", "resume"),
-    ("views/exported_state.py", "resume"),
-    ("views/submit.py", "engines"),
-    ("views/bench*", "lab"),
-    ("views/rehears*", "lab"),
-    ("views/plan*", "plan"),
-    ("views/against.py", "plan"),
-    ("views/instances.py", "plan"),
-    ("views/rank_page.py", "web"),
-    ("views/runs_page.py", "web"),
-    ("views/tensorboard.py", "web"),
-    ("views/protobuf.py", "web"),
-    ("views/timeline.py", "web"),
-    ("views/metrics.py", "web"),
-    ("views/svg.py", "web"),
-    ("engines/*", "engines"),
-    ("web/*", "web"),
     ("process/test_*resume*.py", "resume"),
     ("process/test_submit.py", "engines"),
     ("process/test_web.py", "web"),
@@ -115,9 +39,6 @@ PATTERNS_OF_TESTS: tuple[tuple[str, str], ...] = (
     ("process/test_bench.py", "lab"),
     ("process/test_rehearse.py", "lab"),
     ("process/test_*networks.py", "lab"),
-    ("worker/test_bench.py", "lab"),
-    ("worker/test_smdistributed.py", "sagemaker"),
-    ("views/test_tensorboard.py", "web"),
 )
 PARTS = tuple(sorted(path.parent.name for path in (SOURCE / "paceline" / "parts").glob("*/part.py")))
 
@@ -130,11 +51,7 @@ def part_of(path: str) -> str:
 
 def part_of_test(path: str) -> str:
     """The part that a file of tests is about, given by its path below tests/; KERNEL for the rest."""
-    tested = path.replace("/test_", "/")
-    own = next(
-        (part for pattern, part in PATTERNS_OF_TESTS if fnmatch(path, pattern) or fnmatch(tested, pattern)), None
-    )
-    return own or part_of(tested)
+    return next((part for pattern, part in PATTERNS_OF_TESTS if fnmatch(path, pattern)), None) or part_of(path)
 
 
 def part_of_module(module: Module) -> str:

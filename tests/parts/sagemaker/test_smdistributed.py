@@ -11,7 +11,7 @@ from patience import patient
 
 from paceline.parts.sagemaker.smdistributed import MODULES, find, unsupported
 
-SCRIPTS = Path(__file__).parent / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "worker" / "scripts"
 CASES = re.findall(r"^def (case_\w+)", (SCRIPTS / "smddp_cases.py").read_text(), re.MULTILINE)
 FORMS = [
     "import smdistributed.dataparallel.torch.distributed as dist; dist.init_process_group",

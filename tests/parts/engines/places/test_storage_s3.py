@@ -17,7 +17,7 @@ from s3_store import CREDENTIALS, Door, S3Server, s3_is_here
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
 
 _SPEC = importlib.util.spec_from_file_location(
-    "process_conftest", Path(__file__).parents[1] / "process" / "conftest.py"
+    "process_conftest", Path(__file__).parents[3] / "process" / "conftest.py"
 )
 _PROCESS = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(_PROCESS)

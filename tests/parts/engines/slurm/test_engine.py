@@ -27,7 +27,7 @@ from paceline.parts.engines.slurm.states import (
 )
 from paceline.rules import pages
 
-DATA = Path(__file__).parents[3] / "engines" / "data"
+DATA = Path(__file__).parents[1] / "places" / "data"
 JOB = a_submission(
     run_id="r-7f3a91",
     program=Program(kind=ProgramKind.SCRIPT, target="train.py", arguments=("--note", "it's")),

@@ -19,7 +19,7 @@ from paceline.parts.plan.trace_script import trace
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[4]
 OURS = {
     path: REPOSITORY / path
     for path in (

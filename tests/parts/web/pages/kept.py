@@ -5,7 +5,7 @@ import os
 import shutil
 from pathlib import Path
 
-RUNS = Path(__file__).parents[1] / "data" / "runs"
+RUNS = Path(__file__).parents[3] / "data" / "runs"
 NAMES = (
     "healthy",
     "hang",
