@@ -98,7 +98,7 @@ ROOMS_WITH_THE_ENVIRONMENT = {
 ENVIRONMENT_DOORS = {
     "paceline.api.start": "for a program in Python it does what the command line does",
     "paceline.parts.plan.trace.script": "the script finds the variables that a launcher would give it",
-    "paceline.parts.sagemaker.estimator.session": "the API has no command line in front of it; this module hands the environment on as a value",
+    "paceline.parts.sagemaker.estimator.session": "the API has no command line; this module hands the environment on as a value",
     "paceline.parts.sagemaker.engine.entry": "a program of its own in a container, before paceline is there",
     "paceline.contract.prepare": "the default of an argument; callers hand in a Mapping",
     "paceline.recording.runs": "the default of an argument; callers hand in a Mapping",

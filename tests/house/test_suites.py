@@ -108,7 +108,7 @@ SHOWN_ELSEWHERE = {
     "tests/process/test_notebook_cells.py": "tests/process/test_notebook.py has a notebook, test_estimator_local.py the estimators",
     "tests/process/test_resume_other_ranks.py": "tests/process/test_resume.py has a resume, tests/parts/resume/worker the indices",
     "tests/process/test_resume_outputs.py": "tests/process/test_resume.py has a resume, tests/parts/resume/worker what a file is cut to",
-    "tests/process/test_resume_sabotage.py": "tests/process/test_resume.py has a resume, tests/parts/resume/test_export_state.py damaged steps",
+    "tests/process/test_resume_sabotage.py": "tests/process/test_resume.py has a resume, test_export_state.py of the part damaged steps",
     "tests/parts/resume/worker/test_threads.py": "what is refused is shown by tests/process/test_resume.py",
 }
 

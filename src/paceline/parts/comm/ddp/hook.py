@@ -73,7 +73,7 @@ class HookState:
         wanted = parse(strategy) if isinstance(strategy, str) else strategy
         if wanted.every is not None and ddp is None:
             raise ValueError(
-                f"{wanted.name} works at optimizer steps, which a hook does not see: use(name, model) of paceline.parts.comm.ddp.attach does"
+                f"{wanted.name} works at optimizer steps, which a hook does not see: use(name, model) of paceline.comm does"
             )
         self.group = process_group if process_group is not None else dist.distributed_c10d._get_default_group()
         self.lanes = lanes_of(self.group, host_key=host_key or machine_key(), count=lanes)

@@ -3,8 +3,8 @@
 torch's own bf16 hook adds in bf16 and refuses to run on a CPU. Here every message is rounded once when it is sent, and the sum once more.
 So under `direct` the error of an average does not grow with the number of ranks. In a ring, each hop rounds the partial sum.
 
-Convergence: a student network on 4 ranks, 120 steps of SGD with momentum (tests/parts/comm/strategy_convergence.py), held-out loss relative to
-plain DDP, mean of 2 seeds: 0.9999 under `direct`, 0.9997 under `ring`; the test's limit is 1.01.
+Convergence: a student network on 4 ranks, 120 steps of SGD with momentum (tests/parts/comm/strategy_convergence.py), held-out loss relative
+to plain DDP, mean of 2 seeds: 0.9999 under `direct`, 0.9997 under `ring`; the test's limit is 1.01.
 """
 
 from __future__ import annotations

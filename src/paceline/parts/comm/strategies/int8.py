@@ -4,8 +4,8 @@ Each block of 256 elements is scaled so that its largest absolute value becomes 
 keeps the rounding error in float32 and adds it to the next message: nothing is lost, it only arrives later. Every message of the exchange
 is treated so: the parts that a rank sends, the partial sums of a ring, and the sum that an owner sends back.
 
-Convergence: a student network on 4 ranks, 120 steps of SGD with momentum (tests/parts/comm/strategy_convergence.py), held-out loss relative to
-plain DDP, mean of 2 seeds: 0.9999 under `direct`, 1.0000 under `ring`; the test's limit is 1.01.
+Convergence: a student network on 4 ranks, 120 steps of SGD with momentum (tests/parts/comm/strategy_convergence.py), held-out loss relative
+to plain DDP, mean of 2 seeds: 0.9999 under `direct`, 1.0000 under `ring`; the test's limit is 1.01.
 """
 
 from __future__ import annotations

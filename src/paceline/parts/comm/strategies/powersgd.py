@@ -7,8 +7,8 @@ ones would save less than half, are averaged unchanged, in the same message as P
 torch's own hook chains its all-reduces in callbacks. It fails on CPU backends if a model has several buckets, because the order of
 callbacks differs between ranks. Here both all-reduces of a bucket run in one lane. The strategy decides which all-reduce moves P and Q.
 
-Convergence: a student network on 4 ranks, 120 steps of SGD with momentum (tests/parts/comm/strategy_convergence.py), held-out loss relative to
-plain DDP, mean of 2 seeds: 1.08 with rank 4, 3.7 with rank 1; the test's limits are 1.2 and 5.
+Convergence: a student network on 4 ranks, 120 steps of SGD with momentum (tests/parts/comm/strategy_convergence.py), held-out loss relative
+to plain DDP, mean of 2 seeds: 1.08 with rank 4, 3.7 with rank 1; the test's limits are 1.2 and 5.
 Source: Vogels, Karimireddy, Jaggi 2019, "PowerSGD: Practical Low-Rank Gradient Compression for Distributed Optimization", algorithm 2.
 """
 

@@ -150,5 +150,6 @@ def _without_ipv6() -> None:
 def program(name: str, module: str = "namespace_holder") -> tuple[str, ...]:
     """The command that runs one function of this package as a program, in this Python and without the user's environment."""
     package = os.path.abspath(__file__).removesuffix("/paceline/parts/lab/emulate/namespace_holder.py")
-    code = f"import sys; sys.path.insert(0, {package!r}); from paceline.parts.lab.emulate.{module} import {name}; sys.exit({name}(sys.argv[1:]))"
+    place = f"import sys; sys.path.insert(0, {package!r})"
+    code = f"{place}; from {__package__}.{module} import {name}; sys.exit({name}(sys.argv[1:]))"
     return (sys.executable, "-I", "-S", "-c", code)

@@ -1,7 +1,7 @@
 """Times collectives among the ranks of a job and checks their results. The ranks of `paceline bench` run this module.
 
-The command is `python -m paceline.parts.lab.worker.bench_collectives QUESTION`, where QUESTION is one JSON object. Rank 0 writes the answers,
-one line each.
+The command is `python -m paceline.parts.lab.worker.bench_collectives QUESTION`, where QUESTION is one JSON object. Rank 0 writes the
+answers, one line each.
 """
 
 import json

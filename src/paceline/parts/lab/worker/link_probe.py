@@ -1,4 +1,4 @@
-"""Times all-reduces among the ranks of a job, and writes what it found: `paceline run ... -m paceline.parts.lab.worker.link_probe --out FILE`.
+"""Times all-reduces among the ranks of a job, into a file: `paceline run ... -m paceline.parts.lab.worker.link_probe --out FILE`.
 
 Each size is timed several times with a barrier in front, the slowest rank counts, and of the repetitions the median. With several
 hosts of several ranks, the ranks of one host and one rank of each host are timed among themselves as well.

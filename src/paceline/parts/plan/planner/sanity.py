@@ -19,7 +19,7 @@ from paceline.parts.plan.planner.workload import Measurement, Precision, Strateg
 FLAT_TIMES = 1.3
 # One machine repeats itself within 2 %, equal machines within 2 %: more than both is not noise.
 SUPERLINEAR = 0.95
-# Where the exchange inside a host is this share of a step and more, the step grows by about all of it (parts/plan/planner/fitted_constants.py); by
+# Where the exchange inside a host is this share of a step and more, the step grows by about all of it (see fitted_constants.py); by
 # less than a quarter is rare.
 WEIGHTY_EXCHANGE = 0.03
 HIDDEN_SHARE = 0.25

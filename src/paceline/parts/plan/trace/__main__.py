@@ -1,4 +1,5 @@
-"""`python -m paceline.parts.plan.trace --out FILE [--device cuda|cpu] [--devices N] [--world-size N] [--model NAME] [-m] [SCRIPT [ARGUMENT ...]]`."""
+"""Traces a script: `python -m paceline.parts.plan.trace --out FILE [--device cuda|cpu] [--devices N] [--world-size N] [--model NAME]
+[-m] [SCRIPT [ARGUMENT ...]]`."""
 
 import argparse
 import os

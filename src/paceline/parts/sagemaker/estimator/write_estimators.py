@@ -1,4 +1,4 @@
-"""Writes estimator.py from the table of arguments: `python -m paceline.parts.sagemaker.estimator.write_estimators`. `make docs` runs this module.
+"""Writes estimator.py from the table of arguments: `make docs` runs this module.
 
 Editors and type checkers read source and run nothing, so the signatures must be in the source.
 """

@@ -77,7 +77,8 @@ def main(argv: Sequence[str]) -> int:
 
 def _argv(argument: str) -> list[str]:
     package = str(Path(__file__).resolve().parents[4])
-    code = f"import sys; sys.path.insert(0, {package!r}); from paceline.parts.sagemaker.local.host import main; sys.exit(main(sys.argv[1:]))"
+    place = f"import sys; sys.path.insert(0, {package!r})"
+    code = f"{place}; from {__name__} import main; sys.exit(main(sys.argv[1:]))"
     return [sys.executable, "-I", "-S", "-c", code, argument]
 
 

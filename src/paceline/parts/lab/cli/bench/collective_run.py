@@ -16,7 +16,7 @@ from paceline.parts.lab.slow_pairs import Pair
 from paceline.recording.runs import runs_root
 from paceline.spelling import nearest
 
-# The environment variable with rank 0's answer file. parts/lab/worker/bench_group.py has the same name; nothing outside a rank imports that module.
+# The environment variable with rank 0's answer file. parts/lab/worker/bench_group.py has the same name; only a rank imports that module.
 OUT = "PACELINE_BENCH_OUT"
 _ANSWERS = "answers.jsonl"
 
