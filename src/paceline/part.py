@@ -374,6 +374,7 @@ class Part:
         `before_instruments()` and `after_instruments()` of it, where they are there, return patches: module -> what runs right after it was
         executed. `before_program(argv)`, where it is there, is called in a fork right before its program: a script, or "-m" and a module,
         with arguments. It returns the code of the script; None: as Python compiles it. What it raises, the program raises.
+        A folder `instruments` beside it has its instruments, a file each.
         `before_forks()`, where it is there, loads in the fork server what ranks need that keep their state.
         A module inside a rank may import the standard library, torch, and by relative imports `worker` and the part's own modules.
         """

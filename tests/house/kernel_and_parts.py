@@ -13,14 +13,11 @@ from source_files import Module, imported_module, modules_of
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 KERNEL = "kernel"
-# Files of a part that are not in its folder, by their paths below src/paceline: its public name, and instruments, which one folder lists.
+# Files of a part that are not in its folder, by their paths below src/paceline: its public names.
 OUTSIDE = {
     "comm.py": "comm",
     "estimator.py": "sagemaker",
     "resume.py": "resume",
-    "worker/instruments/exchanges.py": "comm",
-    "worker/instruments/keras_on_jax.py": "frameworks",
-    "worker/instruments/tensorflow.py": "frameworks",
 }
 # Process tests of a part: patterns below tests/.
 PATTERNS_OF_TESTS: tuple[tuple[str, str], ...] = (

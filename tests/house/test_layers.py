@@ -72,7 +72,7 @@ IN_A_RANK = {
     "resume": {"resume"},
 }
 
-# What of these parts runs inside a rank, besides their folder worker.
+# What of these parts runs inside a rank, besides their folders worker and instruments.
 IN_A_RANK_OF_PARTS = {"sagemaker": "smdistributed", "frameworks": ("jax_cluster", "parameter_server")}
 
 # Arrows that the floors do not allow: (module, what it imports) -> why it reads better so.
@@ -303,7 +303,7 @@ def room_of(name: str) -> str:
         return name.split(".")[1] if "." in name else name
     part, _, inside = name.removeprefix("paceline.parts.").partition(".")
     folder = inside.partition(".")[0]
-    if inside.startswith(IN_A_RANK_OF_PARTS.get(part, "in_rank")) or folder in ("in_rank", "worker"):
+    if inside.startswith(IN_A_RANK_OF_PARTS.get(part, "in_rank")) or folder in ("in_rank", "instruments", "worker"):
         return "worker"
     if part == "comm" and folder not in ("", "part", "planner"):
         return "comm"

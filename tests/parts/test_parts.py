@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from kernel_and_parts import KERNEL, PARTS, part_of
+from kernel_and_parts import KERNEL, OUTSIDE, PARTS
 
 import paceline
 from paceline.cli import VERBS, verb_module
@@ -151,7 +151,7 @@ def test_a_part_is_loaded_without_the_command_line(user_environment):
 
 @pytest.fixture
 def installed(tmp_path, user_environment):
-    """Runs a copy of paceline with the files of which `has(part)` is true, and the given parts: folder -> the text of its part.py."""
+    """Runs a copy of paceline with the parts of which `has(part)` is true, and the given parts: folder -> the text of its part.py."""
 
     def run(has: Callable[[str], bool], parts: dict[str, str], *argv: str) -> subprocess.CompletedProcess[str]:
         copy = tmp_path / "src" / "paceline"
@@ -221,11 +221,12 @@ def test_without_any_part_each_module_of_the_kernel_can_be_imported_and_each_ver
 
 
 # Of what lives in a rank, only what imports torch by itself; programs end the process that imports them.
-IMPORT_ALL = """
+IMPORT_ALL = f"""
 import importlib, pathlib
+public_names_of_parts = {sorted(OUTSIDE)}
 for path in sorted(pathlib.Path("paceline").rglob("*.py")):
     name = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
-    if path.stem in ("__main__", "sitecustomize", "run_script"):
+    if path.stem in ("__main__", "sitecustomize") or path.name in public_names_of_parts:
         continue
     try:
         importlib.import_module(name)
@@ -365,13 +366,8 @@ def test_a_check_of_a_part_is_asked_explained_and_may_be_named(paceline_with, tm
 
 
 def _left_out(folder: str, name: str, has: Callable[[str], bool]) -> bool:
-    """Whether a file is of a part that the copy does not have, wherever it still is; a folder of `parts` is known by its `part.py`."""
-    path = Path(folder, name).relative_to(PACKAGE)
-    if path.parent == Path("parts") and name != "__init__.py":
-        return not has(part_of(f"parts/{name}/part.py"))
-    return name == "__pycache__" or (
-        name.endswith(".py") and path.parts[0] != "parts" and not has(part_of(path.as_posix()))
-    )
+    """Whether this is the folder of a part that the copy does not have."""
+    return name == "__pycache__" or (Path(folder) == PACKAGE / "parts" and name != "__init__.py" and not has(name))
 
 
 def _left(place: str) -> list[str]:

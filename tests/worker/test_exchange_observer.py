@@ -6,10 +6,10 @@ import threading
 import pytest
 
 from paceline.diagnosis.desync.call_records import exchange_counters, exchange_entries
+from paceline.parts.comm.instruments.exchanges import ExchangeObserver
 from paceline.recording.exchanges import ROWS
 from paceline.recording.ring import Cell, Instrument, RecordKind, RingReader, RingWriter, parse_records
 from paceline.recording.string_table import StringTable
-from paceline.worker.instruments.exchanges import ExchangeObserver
 from paceline.worker.rank_recorder import RankRecorder
 
 

@@ -109,7 +109,9 @@ def _require_instruments(off: str) -> None:
     if not off:
         return
     # Their files say them: what watches inside a rank is not imported here.
-    known = {file.stem for file in Path(__file__).parents[1].glob("worker/instruments/[a-z]*.py")} | {"all", "resume"}
+    folders = ("worker/instruments", "parts/*/instruments")
+    files = (file for folder in folders for file in Path(__file__).parents[1].glob(f"{folder}/[a-z]*.py"))
+    known = {file.stem for file in files} | {"all", "resume"}
     for word in off.lower().replace(" ", "").split(","):
         if word and word not in known:
             raise UsageError(

@@ -88,16 +88,17 @@ def _watching(off: str, rank: RankRecorder) -> list[RankInstrument]:
     The word `all` never gets here: sitecustomize handles it.
     """
     rank.off = {word.strip().lower() for word in off.split(",") if word.strip()}
-    known = instruments.names()
+    known = instruments.modules(_parts())
     # Resume is no instrument, but what a rank does for it is turned off by its name too.
     for word in sorted(rank.off.difference(known, {"resume"})):
         rank.note_failure(ValueError(f"there is no instrument {word!r}"), "PACELINE_OFF")
-    return [made for name in known if name not in rank.off and (made := _registered(name, rank)) is not None]
+    watching = (_registered(name, module, rank) for name, module in known.items() if name not in rank.off)
+    return [one for one in watching if one is not None]
 
 
-def _registered(name: str, rank: RankRecorder) -> RankInstrument | None:
+def _registered(name: str, module: str, rank: RankRecorder) -> RankInstrument | None:
     try:
-        made = instruments.load(name)(rank)
+        made = instruments.load(module)(rank)
         rank.registry.add(name, made.methods())
     except Exception as error:
         rank.drop(name, error)

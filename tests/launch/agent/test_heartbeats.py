@@ -75,7 +75,7 @@ class Rank:
         self.ring.write(RecordKind.STEP, 0, index, T0 + int(at_seconds * SECOND))
 
     def exchange(self, row, seq, *, over, at_seconds, group=1, numel=100, operation="allreduce"):
-        """As worker/instruments/exchanges.py writes it."""
+        """As parts/comm/instruments/exchanges.py writes it."""
         cells, at = self.ring.cells, FIRST_CELL + row * ROW_CELLS
         code = OPERATIONS.index(operation)
         cells[at + 1], cells[at + 2], cells[at + 3] = seq, over, packed(code, 1, numel)

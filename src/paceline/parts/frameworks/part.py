@@ -24,6 +24,9 @@ class Frameworks(Part):
 
         return wanted_ports(job)
 
+    def in_rank(self) -> str:
+        return "parts.frameworks.in_rank"
+
     def on_host(self, host: Host) -> HostPart:
         from paceline.parts.frameworks.on_host import FrameworksOnHost
 

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ...recording.ring import Basis
-from ..counted_steps import CountedSteps
-from ..instrument import Patch
+from ....recording.ring import Basis
+from ....worker.counted_steps import CountedSteps
+from ....worker.instrument import Patch
 
 
 class KerasOnJaxSteps(CountedSteps):

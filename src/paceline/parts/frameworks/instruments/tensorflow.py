@@ -14,10 +14,10 @@ from types import FrameType
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from ...recording.ring import Basis
-from ..counted_steps import CountedSteps
-from ..instrument import Patch
-from ..signal_handlers import let_through
+from ....recording.ring import Basis
+from ....worker.counted_steps import CountedSteps
+from ....worker.instrument import Patch
+from ....worker.signal_handlers import let_through
 
 # Module -> the class and the method with which an optimizer of this module applies gradients.
 _OPTIMIZERS = {
@@ -166,8 +166,8 @@ class TensorFlowSteps(CountedSteps):
 
 def _users_place(frame: FrameType | None) -> str:
     """FILE:LINE of the innermost frame of the user; "" if there is none."""
-    from ..error_file import users_frame
-    from ..frame_line import line_of
+    from ....worker.error_file import users_frame
+    from ....worker.frame_line import line_of
 
     found = users_frame(frame)
     return "" if found is None else f"{found.f_code.co_filename}:{line_of(found)}"

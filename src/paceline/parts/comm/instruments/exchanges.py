@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from threading import RLock
 from time import time_ns
 
-from ...parts.comm.observer import observe
-from ...recording.exchanges import DTYPES, FIRST_CELL, ROW_CELLS, ROWS, item_bytes
-from ...recording.ring import CAPACITY, FIRST_RECORD_CELL, OPERATIONS, Cell, RecordKind, RingWriter
-from ..call_log import numbered
-from ..instrument import Patch, RankInstrument
-from ..rank_recorder import RankRecorder
+from ....recording.exchanges import DTYPES, FIRST_CELL, ROW_CELLS, ROWS, item_bytes
+from ....recording.ring import CAPACITY, FIRST_RECORD_CELL, OPERATIONS, Cell, RecordKind, RingWriter
+from ....worker.call_log import numbered
+from ....worker.instrument import Patch, RankInstrument
+from ....worker.rank_recorder import RankRecorder
+from ..observer import observe
 
 _EXCHANGE, _CURSOR, _GROUP_COUNT = int(RecordKind.EXCHANGE), int(Cell.CURSOR), int(Cell.GROUP_COUNT)
 _OPERATIONS = {name: code for code, name in enumerate(OPERATIONS)}

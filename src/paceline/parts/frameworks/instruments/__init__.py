@@ -1,0 +1,1 @@
+"""Instruments of TensorFlow and of Keras on JAX."""
