@@ -26,21 +26,13 @@ from paceline.probes.rendezvous import rendezvous_seen
 from paceline.probes.sigterm_notice import takes_as_notice
 from paceline.probes.telemetry import Sampler
 from paceline.recording.layout import RunDirectory
-from paceline.recording.ring import RankPhase
+from paceline.recording.ring import RankPhase, RingHeader
 from paceline.recording.telemetry_rollup import TelemetryRollup
 from paceline.recording.writer import JsonLines
 
 INTERVAL_SECONDS = 1.0
 RENDEZVOUS_SECONDS = 0.5
 NO_COLLECTIVES = "torch's shows none of the job's collectives; stacks, CPU time and the calls from Python tell which one a rank is in"
-
-
-def last_words(rings: RingCollector | None, pid: int) -> Leaving | None:
-    """What the process reported when its program was done; None: the program was not done, or the process was no rank."""
-    if rings is None:
-        return None
-    rings.look()
-    return rings.exiting().get(pid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +99,11 @@ class HostMonitor:
     # One sample at a time: a thread uses sensors, rings and the telemetry file, and the event loop closes them.
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether samples are taken: ranks have been started."""
+        return self._task is not None
+
     def start(self) -> None:
         self._telemetry = JsonLines(self.directory.telemetry_file(self.host))
         self._minutes = TelemetryRollup(self.directory.telemetry_roll_file(self.host))
@@ -159,8 +156,29 @@ class HostMonitor:
         self.rings.look()
         return self.rings.ranks_by_pid()
 
-    def answer(self, request: SnapshotRequest | TraceRequest) -> SnapshotReply | TraceReply:
-        """Snapshots of some ranks, or the newest entries of every flight recorder. It takes up to a second: call it in a thread."""
+    def headers(self) -> Mapping[int, RingHeader]:
+        """Rank -> the newest header of its ring; empty: no rank of the attempt has one yet."""
+        return self.rings.headers() if self.rings is not None else {}
+
+    def last_words(self, pid: int) -> Leaving | None:
+        """What the process reported when its program was done; None: the program was not done, or the process was no rank."""
+        said = None
+        if self.rings is not None:
+            self.rings.look()
+            said = self.rings.exiting().get(pid)
+        return said or self.failed.get(pid)
+
+    async def answer(
+        self, request: SnapshotRequest | TraceRequest, reply: Callable[[SnapshotReply | TraceReply], None]
+    ) -> None:
+        """Send snapshots of some ranks, or the newest entries of every flight recorder. It takes up to a second."""
+        try:
+            reply(await asyncio.to_thread(self._answer, request))
+        except Exception as error:
+            # A process may end while it is inspected. The coordinator then judges without this host's answer.
+            self.say_missing("look", f"{type(error).__name__}: {error}")
+
+    def _answer(self, request: SnapshotRequest | TraceRequest) -> SnapshotReply | TraceReply:
         if isinstance(request, TraceRequest):
             watch, rings = self.watch, self.rings
             traces = {} if watch is None or rings is None else watch.traces(rings, finished=request.finished)
@@ -185,7 +203,7 @@ class HostMonitor:
 
     def _with_rendezvous(self, looks: list[RankSnapshot]) -> list[RankSnapshot]:
         """The snapshots. For each rank that is still in its rendezvous, the result of a connection to its store is added."""
-        headers = self.rings.headers() if self.rings is not None else {}
+        headers = self.headers()
         seen: dict[str, str] = {}
         found = []
         for look in looks:
@@ -210,15 +228,16 @@ class HostMonitor:
 
     def _pids(self) -> dict[int, int]:
         """Rank -> pid of the process that trains: the process with a ring, else the process that the agent started."""
-        headers = self.rings.headers() if self.rings is not None else {}
+        headers = self.headers()
         started = self.workers.pids() if self.workers is not None else {}
         return started | {rank: header.pid for rank, header in headers.items() if not header.exiting}
 
     async def close(self) -> None:
         """Take a last sample, at any time within the interval."""
+        if self._task is None:
+            return
         async with self._turn:
-            if self._task is not None:
-                self._task.cancel()
+            self._task.cancel()
             await self._sample(self._watched(), final=True)
             if self._telemetry is not None and self._minutes is not None:
                 await asyncio.to_thread(self._minutes.close)
