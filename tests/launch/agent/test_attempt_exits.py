@@ -44,7 +44,7 @@ def reported(tmp_path, act, state=None):
     async def main():
         exits = AttemptExits(
             attempt=SimpleNamespace(
-                identity=SimpleNamespace(name="h"), number=2, state=state, errors=tmp_path,
+                identity=SimpleNamespace(name="h"), message=SimpleNamespace(attempt=2), state=state, errors=tmp_path,
                 placement=Placement(host="h", address="a", node_rank=1, first_rank=4, ranks=2),
             ),
             began=0.0,

@@ -25,7 +25,9 @@ class Stage:
             lambda name, **fields: self.events.append((name, fields)),
         )
         self.exits = SimpleNamespace(
-            attempt=SimpleNamespace(number=2, errors=errors), report_early=self.early, judged=self.judged
+            attempt=SimpleNamespace(message=SimpleNamespace(attempt=2), errors=errors),
+            report_early=self.early,
+            judged=self.judged,
         )
 
     def note(self, what):

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,7 +23,8 @@ def watched(tmp_path, program, *, ranks=(0,), serves_until="", act=lambda compan
         asked = Companion(
             name="server", argv=(sys.executable, "-c", program), environment={"ANSWER": "3"}, serves_until=serves_until
         )
-        companion = companions.start(asked, {**os.environ, "RANK": "0"}, None, tmp_path / "log")
+        spec = SimpleNamespace(environment={**os.environ, "RANK": "0"}, working_directory=None)
+        companion = companions.start(asked, spec, tmp_path / "log")
         assert companions.serve_others == bool(serves_until)
         act(companions)
         async with asyncio.timeout(20):

@@ -305,7 +305,10 @@ class HostAgent:
             return
         self._look_after_scratch()
         self.scratch.errors_of(message.attempt).mkdir(mode=0o700, exist_ok=True)
-        self._state = self._state_of_ranks(message)
+        steps = message.resume_step, message.hash_seed
+        self._state = first_answer(
+            part.kept_state(message.placements, *steps, keeps_state=message.keeps_state) for part in self._parts
+        )
         attempt = HostAttempt(
             job=self.job,
             identity=self.identity,
@@ -328,12 +331,6 @@ class HostAgent:
         if found is not self.scratch:
             self.scratch = self._monitor.scratch = found
             self.processes.also_removes(found.roots)
-
-    def _state_of_ranks(self, message: StartAttemptMessage) -> KeptState | None:
-        return first_answer(
-            part.kept_state(message.placements, message.resume_step, message.hash_seed, keeps_state=message.keeps_state)
-            for part in self._parts
-        )
 
     def _attempt_to_start(self, attempt: HostAttempt, began: float, oom_before: OomCounters | None) -> _Started:
         def companion_lost(how: str) -> None:
@@ -367,9 +364,7 @@ class HostAgent:
         for asked in [part.companion(message.placements) for part in self._parts]:
             if asked is not None:
                 log = self.directory.companion_log(self.identity.name, attempt, asked.name)
-                spec = specs[0]
-                companion = started.companions.start(asked, spec.environment, spec.working_directory, log)
-                self._spawn(started.companions.watch(companion))
+                self._spawn(started.companions.watch(started.companions.start(asked, specs[0], log)))
         try:
             workers.start(specs)
         except OSError as error:
@@ -448,7 +443,7 @@ class HostAgent:
             await started.exits.judged()
             await started.companions.unneeded()
             await self._cleanup.clear(started.exits)
-        self._say_idle(started.exits.attempt.number, made_count)
+        self._say_idle(started.exits.attempt.message.attempt, made_count)
 
     def _say_idle(self, attempt: int, made_count: int = 0) -> None:
         """Report that no rank is left. `made_count`: the steps that a rank has made, where what the ranks left is read later."""

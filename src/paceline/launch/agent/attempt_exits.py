@@ -111,7 +111,7 @@ class AttemptExits:
         return RankExit(
             host=self.attempt.identity.name,
             rank=rank,
-            attempt=self.attempt.number,
+            attempt=self.attempt.message.attempt,
             code=ending.code,
             time_ns=ending.done_ns or time_ns,
             error=ending.error,

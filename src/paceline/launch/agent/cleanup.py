@@ -46,7 +46,7 @@ class Cleanup:
             await self.monitor.end_attempt()
         except Exception as error:
             # The other hosts wait for this host.
-            self._say_failed(exits.attempt.number, error)
+            self._say_failed(exits.attempt.message.attempt, error)
 
     async def kill(self, exits: AttemptExits) -> int:
         """Kill what the ranks left and report how they ended. The rest is read while the next attempt runs.
@@ -57,21 +57,22 @@ class Cleanup:
         try:
             await self.processes.kill(LEFTOVER_GRACE_SECONDS)
         except OSError as error:
-            self._say_failed(exits.attempt.number, error)
+            self._say_failed(exits.attempt.message.attempt, error)
         await exits.report_early()
         late = asyncio.get_running_loop().create_task(self._read_late(exits, watched, output))
         self._late.add(late)
         late.add_done_callback(self._late.discard)
-        return watched.step_count()
+        return 0 if watched is None else watched.step_count()
 
-    async def _read_late(self, exits: AttemptExits, watched: Watched, output: AttemptOutput) -> None:
+    async def _read_late(self, exits: AttemptExits, watched: Watched | None, output: AttemptOutput) -> None:
         try:
             await exits.judged()
             await asyncio.to_thread(output.drain, DRAIN_SECONDS)
             self._say_unwatched(exits)
-            await self.monitor.end_detached(watched)
+            if watched is not None:
+                await self.monitor.end_detached(watched)
         except Exception as error:
-            self._say_failed(exits.attempt.number, error)
+            self._say_failed(exits.attempt.message.attempt, error)
 
     async def finish(self) -> None:
         """Wait up to 5 s until all is read of the attempts whose processes were killed."""
@@ -80,7 +81,7 @@ class Cleanup:
 
     def _say_unwatched(self, exits: AttemptExits) -> None:
         for process in unwatched_processes(exits.attempt.errors):
-            self.event("process_unwatched", attempt=exits.attempt.number, **process)
+            self.event("process_unwatched", attempt=exits.attempt.message.attempt, **process)
 
     def _say_failed(self, attempt: int, error: Exception) -> None:
         text = f"{self.host} could not clear up after attempt {attempt}: {type(error).__name__}: {error}"

@@ -4,12 +4,13 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from paceline.launch.agent.fork_server import OF_A_RANK
 from paceline.launch.agent.process_end import ProcessEnd
+from paceline.launch.agent.workers import WorkerSpec
 from paceline.part import Companion
 from paceline.recording.plain_files import write_plain
 
@@ -43,27 +44,6 @@ class RunningCompanion:
         return how + (f": {last}" if last and code > 0 else "")
 
 
-def start_companion(
-    asked: Companion, environment: Mapping[str, str], directory: str | None, log: Path
-) -> RunningCompanion:
-    """Start a companion. `environment`: that of a rank; `log`: the file for its output.
-
-    Raises:  OSError: its program cannot be executed, or the file cannot be written
-    """
-    of_host = {name: value for name, value in environment.items() if name not in OF_A_RANK}
-    with os.fdopen(write_plain(log, os.O_WRONLY | os.O_APPEND), "ab") as out:
-        process = subprocess.Popen(
-            list(asked.argv),
-            env={**of_host, **_OWN, **asked.environment},
-            cwd=directory,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        )
-    return RunningCompanion(asked, process, log)
-
-
 @dataclass(slots=True)
 class Companions:
     """The companions of one host in one attempt. If one is lost, the host has failed: what waits for it may wait for ever."""
@@ -94,19 +74,27 @@ class Companions:
         """Other hosts still need a companion of this host."""
         return not self._unneeded.is_set()
 
-    def start(
-        self, asked: Companion, environment: Mapping[str, str], directory: str | None, log: Path
-    ) -> RunningCompanion:
-        """Start a companion, as `start_companion` does.
+    def start(self, asked: Companion, spec: WorkerSpec, log: Path) -> RunningCompanion:
+        """Start a companion. `spec`: of the first rank; `log`: the file for its output.
 
         Raises:  OSError: its program cannot be executed, or the file cannot be written
         """
-        companion = start_companion(asked, environment, directory, log)
-        self.began(companion.process.pid)
+        of_host = {name: value for name, value in spec.environment.items() if name not in OF_A_RANK}
+        with os.fdopen(write_plain(log, os.O_WRONLY | os.O_APPEND), "ab") as out:
+            process = subprocess.Popen(
+                list(asked.argv),
+                env={**of_host, **_OWN, **asked.environment},
+                cwd=spec.working_directory,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        self.began(process.pid)
         if asked.serves_until:
             self.serves_until = f"its {asked.name} serves until {asked.serves_until}"
             self._unneeded.clear()
-        return companion
+        return RunningCompanion(asked, process, log)
 
     async def watch(self, companion: RunningCompanion) -> None:
         """Wait until it has ended, and say so if it was still needed."""

@@ -145,11 +145,6 @@ class HostAttempt:
     """Where NCCL's RAS service listens; None: at its own port."""
 
     @property
-    def number(self) -> int:
-        """Number of the attempt, counted from 0."""
-        return self.message.attempt
-
-    @property
     def placement(self) -> Placement:
         """This host's part of the attempt."""
         return next(placed for placed in self.message.placements if placed.host == self.identity.name)
