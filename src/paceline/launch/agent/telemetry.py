@@ -41,7 +41,7 @@ class Watched:
 
     rings: RingCollector
     """The rings of its ranks."""
-    watch: HeartbeatSampler
+    heartbeats: HeartbeatSampler
     """The heartbeats of its ranks."""
     workers: Workers
     """Its worker processes."""
@@ -66,7 +66,7 @@ class HostMonitor:
     """Sends telemetry samples, and the ranks' output if there is any, to the coordinator."""
     on_event: Callable[..., None]
     """Records one event. A sensor that cannot be read gives one event."""
-    on_pulses: Callable[[list[Heartbeat], list[RankCalls]], None] = lambda pulses, calls: None
+    on_heartbeats: Callable[[list[Heartbeat], list[RankCalls]], None] = lambda heartbeats, calls: None
     """Sends each rank's heartbeat and calls to the coordinator, twice in each interval."""
     tails: LogTails | None = None
     """Output of ranks that goes to the first host; None: this is the first host."""
@@ -109,7 +109,7 @@ class HostMonitor:
         rings = RingCollector(self.scratch.rings, self.directory, self.host, attempt)
         self._sums_to_send(rings)
         if self.current is not None:
-            self.current.watch.close()
+            self.current.heartbeats.close()
         self.current = Watched(rings, HeartbeatSampler(self.host, attempt, self.scratch.sockets), workers)
 
     async def end_attempt(self) -> None:
@@ -129,7 +129,7 @@ class HostMonitor:
             self._unwritten = [a + b for a, b in zip(self._unwritten, watched.rings.unwritten(), strict=True)]
             watched.rings.close()
             if watched is not self.current:
-                watched.watch.close()
+                watched.heartbeats.close()
 
     def rank_pids(self) -> list[int]:
         """The pids of processes that joined a process group or count steps, according to their rings."""
@@ -170,10 +170,10 @@ class HostMonitor:
     def _answer(self, request: SnapshotRequest | TraceRequest) -> SnapshotReply | TraceReply:
         current = self.current
         if isinstance(request, TraceRequest):
-            traces = {} if current is None else current.watch.traces(current.rings, finished=request.finished)
+            traces = {} if current is None else current.heartbeats.traces(current.rings, finished=request.finished)
             return TraceReply(number=request.number, traces=traces)
         pids = self._pids()
-        looks, host = look_at(
+        snapshots, host = look_at(
             {rank: pids[rank] for rank in request.ranks if rank in pids},
             host=self.host,
             attempt=current.rings.attempt if current is not None else 0,
@@ -184,27 +184,27 @@ class HostMonitor:
             directory=self.directory.path,
             deep=request.deep,
         )
-        looks = [self._with_error(look) for look in self._with_rendezvous(looks)]
-        return SnapshotReply(number=request.number, looks=looks, hosts=[host])
+        snapshots = [self._with_error(snapshot) for snapshot in self._with_rendezvous(snapshots)]
+        return SnapshotReply(number=request.number, looks=snapshots, hosts=[host])
 
-    def _with_error(self, look: RankSnapshot) -> RankSnapshot:
-        return replace(look, raised=reported_error(self.scratch.errors_of(look.attempt), look.pid))
+    def _with_error(self, snapshot: RankSnapshot) -> RankSnapshot:
+        return replace(snapshot, raised=reported_error(self.scratch.errors_of(snapshot.attempt), snapshot.pid))
 
-    def _with_rendezvous(self, looks: list[RankSnapshot]) -> list[RankSnapshot]:
+    def _with_rendezvous(self, snapshots: list[RankSnapshot]) -> list[RankSnapshot]:
         """The snapshots. For each rank that is still in its rendezvous, the result of a connection to its store is added."""
         headers = self.headers()
         seen: dict[str, str] = {}
         found = []
-        for look in looks:
-            header = headers.get(look.rank)
+        for snapshot in snapshots:
+            header = headers.get(snapshot.rank)
             waits = header is not None and header.phase is RankPhase.RENDEZVOUS
             address = address_in(brought(header.rendezvous)) if header is not None and waits else None
             host, _, port = (address or "").rpartition(":")
             if address is not None and port.isdigit():
                 if address not in seen:
                     seen[address] = rendezvous_seen(host, int(port), RENDEZVOUS_SECONDS)
-                look = replace(look, rendezvous_seen=seen[address])
-            found.append(look)
+                snapshot = replace(snapshot, rendezvous_seen=seen[address])
+            found.append(snapshot)
         return found
 
     def _hosts_by_number(self) -> dict[str, str]:
@@ -232,7 +232,7 @@ class HostMonitor:
                 await asyncio.to_thread(self._minutes.close)
                 self._telemetry.close()
             if self.current is not None:
-                self.current.watch.close()
+                self.current.heartbeats.close()
                 self.current.rings.close()
 
     async def _sample(self, watched: Watched | None, *, final: bool = False) -> None:
@@ -242,9 +242,9 @@ class HostMonitor:
         """
         rings, pids = (watched.rings, watched.workers.pids()) if watched is not None else (None, {})
         # In a thread, because the recording may be on a disk that does not answer, and supervision must go on.
-        line, pulses, calls = await asyncio.to_thread(self._read, watched, pids, final)
+        line, heartbeats, calls = await asyncio.to_thread(self._read, watched, pids, final)
         progress = rings.progress() if rings is not None else {}
-        self.on_pulses(pulses, calls)
+        self.on_heartbeats(heartbeats, calls)
         sums = self._sums_to_send(rings)
         more = {"sums": sums} if sums else {}
         self.on_lines("telemetry", [{**line, "progress": progress, "final": final, **more}])
@@ -253,7 +253,7 @@ class HostMonitor:
         for sensor, reason in self.sampler.missing.items():
             self.say_missing(sensor, reason)
         if watched is not None:
-            if watched.watch.recorder_shows is False:
+            if watched.heartbeats.recorder_shows is False:
                 self.say_missing("flight recorder", NO_COLLECTIVES)
             self._note_failed(pids.values(), self.scratch.errors_of(watched.rings.attempt))
             deadlines = {pid: ExitDeadline(said.since_ns) for pid, said in watched.rings.exiting().items()}
@@ -277,7 +277,7 @@ class HostMonitor:
         self._minutes.add(line)
         if watched is None:
             return line, [], []
-        return line, *watched.watch.look(watched.rings, time.time_ns())
+        return line, *watched.heartbeats.look(watched.rings, time.time_ns())
 
     def _sums_to_send(self, rings: RingCollector | None) -> dict[str, Any]:
         """The newest sums of steps, if this is not the first host: it may have no storage in common with the first."""
@@ -330,14 +330,14 @@ class HostMonitor:
         uuid, index = self.gpus[local_rank]
         return {**visible, "gpu_uuid": uuid, **({} if index is None else {"gpu_index": index})}
 
-    async def _pulse(self) -> None:
+    async def _send_heartbeats(self) -> None:
         """Send only the heartbeats between two samples, so that a rank that stands still is seen within half a second."""
         if self.current is not None:
-            self.on_pulses(*await asyncio.to_thread(self._look, self.current))
+            self.on_heartbeats(*await asyncio.to_thread(self._look, self.current))
 
     def _look(self, watched: Watched) -> tuple[list[Heartbeat], list[RankCalls]]:
         watched.rings.look()
-        return watched.watch.look(watched.rings, time.time_ns())
+        return watched.heartbeats.look(watched.rings, time.time_ns())
 
     async def _run(self) -> None:
         whole = False
@@ -346,7 +346,7 @@ class HostMonitor:
             whole = not whole
             try:
                 async with self._turn:
-                    await (self._sample(self.current) if whole else self._pulse())
+                    await (self._sample(self.current) if whole else self._send_heartbeats())
             except Exception as error:
                 # Only this sample is lost. If sampling ended here, no exit deadline would be enforced any more.
                 self.say_missing("monitor", f"{type(error).__name__}: {error}")
