@@ -305,6 +305,7 @@ async def _run_peer(job: Job, config: LaunchConfig, reporter: Reporter, own: _Ru
     make_run_directory(directory.path, config.run_dir_mode)
     reporter.event({"event": "joined", "t_ns": time.time_ns(), "run": welcome.run_id, "host": welcome.name})
     agent: PeerAgent
+    tails = LogTails()
     local = _host_agent(
         job,
         config,
@@ -314,9 +315,9 @@ async def _run_peer(job: Job, config: LaunchConfig, reporter: Reporter, own: _Ru
         welcome.job_name,
         welcome.name,
         lambda message: agent.send(message),
+        tails,
     )
-    local.tails = LogTails()
-    own.pump.stream_to(local.tails)
+    own.pump.stream_to(tails)
     agent = PeerAgent(job=job, link=link, first_name=job.master_addr, local=local, report=reporter.event)
     _listen_for_ends(job, config, agent.ask_stop)
     # A stop request that came while this host was being admitted was too late to cancel the admission.
@@ -334,6 +335,7 @@ def _host_agent(
     job_name: str,
     name: str,
     uplink: Any,
+    tails: LogTails | None = None,
 ) -> HostAgent:
     identity = HostIdentity(
         run_id=run_id,
@@ -359,6 +361,7 @@ def _host_agent(
         uplink=uplink,
         torch_directory=torch_directory(identity.python),
         gpu_count=config.gpu_count,
+        tails=tails,
         ports=own.ports,
         begins=own.begins,
         cpus_by_local_rank=config.cpus_by_local_rank,

@@ -86,17 +86,9 @@ def test_a_stop_right_behind_the_start_is_not_lost(host, tmp_path, end):
     assert IdleMessage(attempt=0) in said and not (tmp_path / "started").exists()
 
 
-def test_a_rank_that_ended_by_itself_as_the_others_were_killed_is_judged_before_it_is_reported(host, tmp_path):
-    agent, said = host
-    (tmp_path / "train.py").write_text("raise RuntimeError('Connection reset by peer')\n")
-    told(agent, (agent.start_attempt, FORM), (setattr, agent, "_at_once", True))
-    (exit,) = [message.exit for message in said if isinstance(message, ExitedMessage)]
-    assert exit.error.message == "Connection reset by peer" and IdleMessage(attempt=0) in said
-
-
 def test_what_keeps_a_host_from_starting_is_said_and_never_only_swallowed(host):
     agent, said = host
-    agent.job = replace(agent.job, program=replace(agent.job.program, arguments=("a\0b",)))
+    agent = replace(agent, job=replace(agent.job, program=replace(agent.job.program, arguments=("a\0b",))))
     told(agent, (agent.start_attempt, FORM))
     refused = [message for message in said if isinstance(message, RefusedMessage)]
     assert len(refused) == 1 and "null byte" in refused[0].saw

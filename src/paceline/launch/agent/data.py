@@ -10,10 +10,12 @@ from typing import Any
 import msgspec
 
 from paceline.contract import channels as channel_files
+from paceline.contract.prepare import base_directory
 from paceline.contract.tree import Tree
 from paceline.errors import PacelineError, four_parts
 from paceline.facts import Channel, Job
 from paceline.launch.agent.transfer_client import Transfers
+from paceline.launch.agent.worker_spec import HostIdentity
 from paceline.launch.job.messages import (
     ClaimMessage,
     Failure,
@@ -23,6 +25,7 @@ from paceline.launch.job.messages import (
     Message,
     StartAttemptMessage,
 )
+from paceline.recording.layout import RunDirectory
 from paceline.storage.files import has_files
 from paceline.storage.urls import part_url, shown
 
@@ -139,8 +142,23 @@ class HostData:
         """Pass on the coordinator's answer: which checkpoints are stored already, and which belong to other hosts."""
         self._transfers.claimed(same, taken)
 
-    async def gather(self, message: GatherMessage, environment: Mapping[str, str]) -> GatheredMessage:
-        """Send the last checkpoints and this host's part of each archive. A failure is reported, and the rest is sent all the same."""
+    async def gather(self, message: GatherMessage, environment: Mapping[str, str] | None) -> GatheredMessage:
+        """Send the last checkpoints and this host's part of each archive. A failure is reported, and the rest is sent all the same.
+
+        `environment`: the variables of the ranks; None: none was started, and nothing is sent.
+        """
+        if environment is None:
+            return GatheredMessage(kinds=[], errors=[])
+        try:
+            return await self._gather(message, environment)
+        except Exception as error:
+            # Whatever the error is, the coordinator waits for this host's answer.
+            what = f"{self.host} could not send what its ranks left"
+            saw = f"{type(error).__name__}: {error}"
+            failure = Failure(code="E53", what=what, saw=saw, next=f"ls -la {self.base}")
+            return GatheredMessage(kinds=[], errors=[failure])
+
+    async def _gather(self, message: GatherMessage, environment: Mapping[str, str]) -> GatheredMessage:
         self._doing = "upload"
         sent: list[Kind] = []
         errors: list[dict[str, str]] = []
@@ -239,6 +257,24 @@ def _folder(channel: Channel, hosts: list[str], host: str) -> str:
     share = f"{hosts.index(host)} of {len(hosts)}" if channel.distribution == channel_files.SHARDED_BY_KEY else "all"
     what = "\n".join((channel.source, channel.data_type, share))
     return f"{channel.name}-{hashlib.sha256(what.encode()).hexdigest()[:12]}"
+
+
+def host_data(
+    job: Job,
+    identity: HostIdentity,
+    directory: RunDirectory,
+    event: Callable[..., None],
+    uplink: Callable[[Message], None],
+) -> HostData:
+    """The data of a host: in its own part of the recording where the user names no other place."""
+    base = base_directory(
+        job.contract,
+        below=directory.host(identity.name) / "ml",
+        host=identity.name,
+        several_here=identity.shares_machine,
+    )
+    kept = kept_root(job, base, directory.path.parent)
+    return HostData(job, identity.run_id, identity.name, base, kept, identity.environ, event, uplink)
 
 
 def kept_root(job: Job, base: Path, runs_root: Path) -> Path:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from paceline.launch.job.messages import StopMessage
 from paceline.probes.processes import read_io
 from paceline.probes.sigterm_notice import has_handler, takes_as_notice
 from paceline.probes.stacks import dump
@@ -32,6 +33,13 @@ class DeafRanks:
     tell: Callable[[str], None]
     """Called with what the user should know."""
     _told: set[str] = field(default_factory=set)
+
+    async def after(self, message: StopMessage) -> None:
+        """Watch the ranks after the signal of this message."""
+        if message.after_failure:
+            await self.after_failure()
+        elif message.signal == "SIGTERM":
+            await self.after_stop(message.grace_seconds)
 
     async def after_failure(self) -> None:
         """Kill each rank that takes the signal as a notice, unless it is writing."""

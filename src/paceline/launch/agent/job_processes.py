@@ -16,6 +16,7 @@ from typing import IO
 from paceline.launch.agent import guardian
 from paceline.prctl import Prctl, is_subreaper, set_process
 
+REAP_SECONDS = 1.0
 _FAREWELL_SECONDS = 10.0
 _KILLED_POLL_SECONDS = 0.005
 
@@ -101,6 +102,12 @@ class JobProcesses:
             await asyncio.sleep(_KILLED_POLL_SECONDS)
             self.reap_orphans()
 
+    async def reap_every_second(self) -> None:
+        """Reap dead orphans from now on."""
+        while True:
+            await asyncio.sleep(REAP_SECONDS)
+            self.reap_orphans()
+
     def reap_orphans(self) -> None:
         """Reap dead orphans, and remember the sessions of orphans that are alive.
 
@@ -118,6 +125,15 @@ class JobProcesses:
                     os.waitpid(pid, os.WNOHANG)
             elif not guardian.is_apart(pid, row[1]) and (not self.adopts_of_others or self.carries_mark(pid)):
                 self.began(row[1])
+
+
+def refused_calls(host: str, no_pidfd: str) -> Iterator[str]:
+    """Which calls this kernel or its sandbox refuses, where the way around is worse. `no_pidfd`: the reason; "": there is one."""
+    if no_pidfd:
+        yield f"{host} has no pidfd ({no_pidfd}): threads wait for the ends of the ranks"
+    if not is_subreaper():
+        text = "what a rank leaves behind in a session of its own is not found there if it has lost the mark of the job"
+        yield f"{host} does not let an agent adopt processes: {text}"
 
 
 def _adopter() -> int | None:

@@ -5,6 +5,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from paceline.facts import Program
 from paceline.launch.agent.worker_spec import HostIdentity
 from paceline.probes.environment import relevant_variables
 from paceline.probes.git_state import git_state
@@ -37,6 +38,12 @@ def environment_document(identity: HostIdentity, directory: Path | None) -> dict
         **read_instance(identity.environ),
         "variables": relevant_variables(identity.environ),
     }
+
+
+def code_directory(program: Program) -> Path:
+    """The directory of the job's code: that of the script, or the one in which the agent stands."""
+    directory = Path(program.target).parent
+    return directory if directory.is_dir() else Path.cwd()
 
 
 def gpus_of_ranks(visible_devices: str | None) -> tuple[tuple[str, int | None], ...]:

@@ -8,8 +8,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from paceline.launch.agent.worker_spec import HostIdentity
 
 PROGRAM = Path(__file__).resolve().parents[2] / "worker" / "store_holder.py"
 # A file in the directory of sockets: rank 0 then serves the store.
@@ -88,17 +91,66 @@ def start_store_holder(
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
     with theirs:
-        process = subprocess.Popen(
-            # Nothing of the user's is imported there.
-            [python, "-I", "-u", str(PROGRAM), str(theirs.fileno()), directory],
-            env=dict(environment),
-            cwd=os.sep,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,
-        )
+        try:
+            process = subprocess.Popen(
+                # Nothing of the user's is imported there.
+                [python, "-I", "-u", str(PROGRAM), str(theirs.fileno()), directory],
+                env=dict(environment),
+                cwd=os.sep,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        except OSError:
+            ours.close()
+            raise
     holder = StoreHolder(process, ours, failed)
     asyncio.get_running_loop().add_reader(ours, holder._answered)
     return holder
+
+
+@dataclass(slots=True)
+class HostStore:
+    """The ranks' store on the host of rank 0: one process holds those of all attempts, or rank 0 serves it."""
+
+    identity: HostIdentity
+    """Names and settings of this host in the run."""
+    directory: str | None
+    """The directory in which the ranks' Python finds torch; None: no attempt asks for a store."""
+    lasting: set[int]
+    """Process ids that are no leftovers of an attempt: that of the process is added."""
+    event: Callable[..., None]
+    """Records one event of this host."""
+    _holder: StoreHolder | None = field(default=None, init=False)
+    _not_held: Path = field(default=Path(NOT_HELD), init=False)
+
+    def hold(self, port: int, sockets: Path) -> None:
+        """Let the process serve the store of a new attempt. Where it cannot, a file in `sockets` tells rank 0 to serve it."""
+        assert self.directory is not None
+        self._not_held = sockets / NOT_HELD
+        self._not_held.unlink(missing_ok=True)
+        if self._holder is None:
+            try:
+                self._holder = start_store_holder(
+                    self.identity.python, self.directory, self.identity.marked_environ, self._failed
+                )
+            except OSError as error:
+                self._failed(str(error))
+                return
+            self.lasting.add(self._holder.pid)
+        self._holder.hold(port)
+
+    def _failed(self, reason: str) -> None:
+        text = f"rank 0 serves the store of the ranks; it cannot be held on {self.identity.name}: {reason}"
+        self.event("notice", text=text)
+        with suppress(OSError):
+            self._not_held.touch()
+
+    def close(self) -> None:
+        """End the process, and the store with it."""
+        if self._holder is not None:
+            self._holder.close()
+            self.lasting.discard(self._holder.pid)
+            self._holder = None

@@ -26,7 +26,7 @@ from paceline.probes.rendezvous import rendezvous_seen
 from paceline.probes.sigterm_notice import takes_as_notice
 from paceline.probes.telemetry import Sampler
 from paceline.recording.layout import RunDirectory
-from paceline.recording.ring import RankPhase
+from paceline.recording.ring import RankPhase, RingHeader
 from paceline.recording.telemetry_rollup import TelemetryRollup
 from paceline.recording.writer import JsonLines
 
@@ -35,29 +35,19 @@ RENDEZVOUS_SECONDS = 0.5
 NO_COLLECTIVES = "torch's shows none of the job's collectives; stacks, CPU time and the calls from Python tell which one a rank is in"
 
 
-def last_words(rings: RingCollector | None, pid: int) -> Leaving | None:
-    """What the process reported when its program was done; None: the program was not done, or the process was no rank."""
-    if rings is None:
-        return None
-    rings.look()
-    return rings.exiting().get(pid)
-
-
 @dataclass(frozen=True, slots=True)
 class Watched:
     """What is sampled of one attempt."""
 
-    rings: RingCollector | None
-    """The rings of its ranks; None: no attempt has begun."""
-    watch: HeartbeatSampler | None
-    """The heartbeats of its ranks; None: no attempt has begun."""
-    workers: Workers | None
-    """Its worker processes; None: no attempt has begun."""
+    rings: RingCollector
+    """The rings of its ranks."""
+    heartbeats: HeartbeatSampler
+    """The heartbeats of its ranks."""
+    workers: Workers
+    """Its worker processes."""
 
     def step_count(self) -> int:
         """The greatest number of steps that one of its ranks has made by now."""
-        if self.rings is None:
-            return 0
         self.rings.look()
         return max((header.step_count for header in self.rings.headers().values()), default=0)
 
@@ -76,7 +66,7 @@ class HostMonitor:
     """Sends telemetry samples, and the ranks' output if there is any, to the coordinator."""
     on_event: Callable[..., None]
     """Records one event. A sensor that cannot be read gives one event."""
-    on_pulses: Callable[[list[Heartbeat], list[RankCalls]], None] = lambda pulses, calls: None
+    on_heartbeats: Callable[[list[Heartbeat], list[RankCalls]], None] = lambda heartbeats, calls: None
     """Sends each rank's heartbeat and calls to the coordinator, twice in each interval."""
     tails: LogTails | None = None
     """Output of ranks that goes to the first host; None: this is the first host."""
@@ -86,12 +76,8 @@ class HostMonitor:
     """Id and driver's number of the GPUs that the ranks see, in their order; (): none, or not known yet."""
     sampler: Sampler = field(default_factory=Sampler)
     """Reads the sensors of this host."""
-    rings: RingCollector | None = None
-    """The rings of the current attempt; None: no attempt has begun."""
-    watch: HeartbeatSampler | None = None
-    """The heartbeats of the current attempt; None: no attempt has begun."""
-    workers: Workers | None = None
-    """The worker processes of the current attempt; None: no attempt has begun."""
+    current: Watched | None = None
+    """The current attempt; None: no attempt has begun."""
     hosts_by_address: Mapping[str, str] = field(default_factory=dict)
     """Address -> name of each host of the current attempt."""
     interval_seconds: float = INTERVAL_SECONDS
@@ -107,6 +93,11 @@ class HostMonitor:
     # One sample at a time: a thread uses sensors, rings and the telemetry file, and the event loop closes them.
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether samples are taken: ranks have been started."""
+        return self._task is not None
+
     def start(self) -> None:
         self._telemetry = JsonLines(self.directory.telemetry_file(self.host))
         self._minutes = TelemetryRollup(self.directory.telemetry_roll_file(self.host))
@@ -115,61 +106,77 @@ class HostMonitor:
     def begin_attempt(self, attempt: int, workers: Workers, hosts_by_address: Mapping[str, str] | None = None) -> None:
         self.hosts_by_address = hosts_by_address or {}
         self.failed = {}
-        self.workers = workers
-        self.rings = RingCollector(self.scratch.rings, self.directory, self.host, attempt)
-        self._sums_to_send(self.rings)
-        if self.watch is not None:
-            self.watch.close()
-        self.watch = HeartbeatSampler(self.host, attempt, self.scratch.sockets)
+        rings = RingCollector(self.scratch.rings, self.directory, self.host, attempt)
+        self._sums_to_send(rings)
+        if self.current is not None:
+            self.current.heartbeats.close()
+        self.current = Watched(rings, HeartbeatSampler(self.host, attempt, self.scratch.sockets), workers)
 
     async def end_attempt(self) -> None:
         """Read the last records of the rings, which outlive their processes."""
-        await self.end_detached(self._watched())
+        if self.current is not None:
+            await self.end_detached(self.current)
 
-    def detach(self) -> "Watched":
-        """Let another attempt begin before `end_detached` reads what the ranks of this one left."""
-        found = self._watched()
-        self.rings, self.watch, self.workers = None, None, None
+    def detach(self) -> Watched | None:
+        """Let another attempt begin before `end_detached` reads what the ranks of this one left. None: no attempt has begun."""
+        found, self.current = self.current, None
         return found
 
-    async def end_detached(self, watched: "Watched") -> None:
+    async def end_detached(self, watched: Watched) -> None:
         """Read the last records of the rings of an attempt."""
-        if watched.rings is not None:
-            async with self._turn:
-                await self._sample(watched, final=True)
-                self._unwritten = [a + b for a, b in zip(self._unwritten, watched.rings.unwritten(), strict=True)]
-                watched.rings.close()
-                if watched.watch is not None and watched.watch is not self.watch:
-                    watched.watch.close()
-
-    def _watched(self) -> "Watched":
-        return Watched(self.rings, self.watch, self.workers)
+        async with self._turn:
+            await self._sample(watched, final=True)
+            self._unwritten = [a + b for a, b in zip(self._unwritten, watched.rings.unwritten(), strict=True)]
+            watched.rings.close()
+            if watched is not self.current:
+                watched.heartbeats.close()
 
     def rank_pids(self) -> list[int]:
         """The pids of processes that joined a process group or count steps, according to their rings."""
-        if self.rings is None:
-            return []
-        self.rings.look()
-        return self.rings.pids()
+        rings = self._rings_now()
+        return rings.pids() if rings is not None else []
 
     def ranks_by_pid(self) -> dict[int, int]:
         """pid -> rank of every process that was one in this attempt, also of those that have ended, according to their rings."""
-        if self.rings is None:
-            return {}
-        self.rings.look()
-        return self.rings.ranks_by_pid()
+        rings = self._rings_now()
+        return rings.ranks_by_pid() if rings is not None else {}
 
-    def answer(self, request: SnapshotRequest | TraceRequest) -> SnapshotReply | TraceReply:
-        """Snapshots of some ranks, or the newest entries of every flight recorder. It takes up to a second: call it in a thread."""
+    def headers(self) -> Mapping[int, RingHeader]:
+        """Rank -> the newest header of its ring; empty: no rank of the attempt has one yet."""
+        return self.current.rings.headers() if self.current is not None else {}
+
+    def last_words(self, pid: int) -> Leaving | None:
+        """What the process reported when its program was done; None: the program was not done, or the process was no rank."""
+        rings = self._rings_now()
+        said = rings.exiting().get(pid) if rings is not None else None
+        return said or self.failed.get(pid)
+
+    def _rings_now(self) -> RingCollector | None:
+        if self.current is None:
+            return None
+        self.current.rings.look()
+        return self.current.rings
+
+    async def answer(
+        self, request: SnapshotRequest | TraceRequest, reply: Callable[[SnapshotReply | TraceReply], None]
+    ) -> None:
+        """Send snapshots of some ranks, or the newest entries of every flight recorder. It takes up to a second."""
+        try:
+            reply(await asyncio.to_thread(self._answer, request))
+        except Exception as error:
+            # A process may end while it is inspected. The coordinator then judges without this host's answer.
+            self.say_missing("look", f"{type(error).__name__}: {error}")
+
+    def _answer(self, request: SnapshotRequest | TraceRequest) -> SnapshotReply | TraceReply:
+        current = self.current
         if isinstance(request, TraceRequest):
-            watch, rings = self.watch, self.rings
-            traces = {} if watch is None or rings is None else watch.traces(rings, finished=request.finished)
+            traces = {} if current is None else current.heartbeats.traces(current.rings, finished=request.finished)
             return TraceReply(number=request.number, traces=traces)
         pids = self._pids()
-        looks, host = look_at(
+        snapshots, host = look_at(
             {rank: pids[rank] for rank in request.ranks if rank in pids},
             host=self.host,
-            attempt=self.rings.attempt if self.rings is not None else 0,
+            attempt=current.rings.attempt if current is not None else 0,
             role="suspect",
             socket_dir=self.scratch.sockets,
             hosts_by_address=self._hosts_by_number(),
@@ -177,27 +184,27 @@ class HostMonitor:
             directory=self.directory.path,
             deep=request.deep,
         )
-        looks = [self._with_error(look) for look in self._with_rendezvous(looks)]
-        return SnapshotReply(number=request.number, looks=looks, hosts=[host])
+        snapshots = [self._with_error(snapshot) for snapshot in self._with_rendezvous(snapshots)]
+        return SnapshotReply(number=request.number, looks=snapshots, hosts=[host])
 
-    def _with_error(self, look: RankSnapshot) -> RankSnapshot:
-        return replace(look, raised=reported_error(self.scratch.errors_of(look.attempt), look.pid))
+    def _with_error(self, snapshot: RankSnapshot) -> RankSnapshot:
+        return replace(snapshot, raised=reported_error(self.scratch.errors_of(snapshot.attempt), snapshot.pid))
 
-    def _with_rendezvous(self, looks: list[RankSnapshot]) -> list[RankSnapshot]:
+    def _with_rendezvous(self, snapshots: list[RankSnapshot]) -> list[RankSnapshot]:
         """The snapshots. For each rank that is still in its rendezvous, the result of a connection to its store is added."""
-        headers = self.rings.headers() if self.rings is not None else {}
+        headers = self.headers()
         seen: dict[str, str] = {}
         found = []
-        for look in looks:
-            header = headers.get(look.rank)
+        for snapshot in snapshots:
+            header = headers.get(snapshot.rank)
             waits = header is not None and header.phase is RankPhase.RENDEZVOUS
             address = address_in(brought(header.rendezvous)) if header is not None and waits else None
             host, _, port = (address or "").rpartition(":")
             if address is not None and port.isdigit():
                 if address not in seen:
                     seen[address] = rendezvous_seen(host, int(port), RENDEZVOUS_SECONDS)
-                look = replace(look, rendezvous_seen=seen[address])
-            found.append(look)
+                snapshot = replace(snapshot, rendezvous_seen=seen[address])
+            found.append(snapshot)
         return found
 
     def _hosts_by_number(self) -> dict[str, str]:
@@ -210,35 +217,34 @@ class HostMonitor:
 
     def _pids(self) -> dict[int, int]:
         """Rank -> pid of the process that trains: the process with a ring, else the process that the agent started."""
-        headers = self.rings.headers() if self.rings is not None else {}
-        started = self.workers.pids() if self.workers is not None else {}
+        headers = self.headers()
+        started = self.current.workers.pids() if self.current is not None else {}
         return started | {rank: header.pid for rank, header in headers.items() if not header.exiting}
 
     async def close(self) -> None:
         """Take a last sample, at any time within the interval."""
+        if self._task is None:
+            return
         async with self._turn:
-            if self._task is not None:
-                self._task.cancel()
-            await self._sample(self._watched(), final=True)
+            self._task.cancel()
+            await self._sample(self.current, final=True)
             if self._telemetry is not None and self._minutes is not None:
                 await asyncio.to_thread(self._minutes.close)
                 self._telemetry.close()
-            if self.watch is not None:
-                self.watch.close()
-            if self.rings is not None:
-                self.rings.close()
+            if self.current is not None:
+                self.current.heartbeats.close()
+                self.current.rings.close()
 
-    async def _sample(self, watched: "Watched", *, final: bool = False) -> None:
+    async def _sample(self, watched: Watched | None, *, final: bool = False) -> None:
         """Drain the rings, read the sensors, write one line, and send it with the ranks' heartbeats.
 
         `final`: an attempt or the job ends, so this line must not be thinned out on the way.
         """
-        rings, workers = watched.rings, watched.workers
-        pids = workers.pids() if workers is not None else {}
+        rings, pids = (watched.rings, watched.workers.pids()) if watched is not None else (None, {})
         # In a thread, because the recording may be on a disk that does not answer, and supervision must go on.
-        line, pulses, calls = await asyncio.to_thread(self._read, watched, pids, final)
+        line, heartbeats, calls = await asyncio.to_thread(self._read, watched, pids, final)
         progress = rings.progress() if rings is not None else {}
-        self.on_pulses(pulses, calls)
+        self.on_heartbeats(heartbeats, calls)
         sums = self._sums_to_send(rings)
         more = {"sums": sums} if sums else {}
         self.on_lines("telemetry", [{**line, "progress": progress, "final": final, **more}])
@@ -246,13 +252,13 @@ class HostMonitor:
         self._say_joined(rings)
         for sensor, reason in self.sampler.missing.items():
             self.say_missing(sensor, reason)
-        if watched.watch is not None and watched.watch.recorder_shows is False:
-            self.say_missing("flight recorder", NO_COLLECTIVES)
-        if workers is not None and rings is not None:
-            self._note_failed(pids.values(), self.scratch.errors_of(rings.attempt))
-            deadlines = {pid: ExitDeadline(said.since_ns) for pid, said in rings.exiting().items()}
+        if watched is not None:
+            if watched.heartbeats.recorder_shows is False:
+                self.say_missing("flight recorder", NO_COLLECTIVES)
+            self._note_failed(pids.values(), self.scratch.errors_of(watched.rings.attempt))
+            deadlines = {pid: ExitDeadline(said.since_ns) for pid, said in watched.rings.exiting().items()}
             deadlines |= {pid: ExitDeadline(said.since_ns, FAILED_IDLE_SECONDS) for pid, said in self.failed.items()}
-            workers.enforce_exit_deadline(deadlines, time.time_ns())
+            watched.workers.enforce_exit_deadline(deadlines, time.time_ns())
 
     def _note_failed(self, pids: Iterable[int], errors: Path) -> None:
         for pid in pids:
@@ -261,18 +267,17 @@ class HostMonitor:
                 self.failed[pid] = Leaving(report.stat().st_mtime_ns, 1)
 
     def _read(
-        self, watched: "Watched", pids: dict[int, int], final: bool
+        self, watched: Watched | None, pids: dict[int, int], final: bool
     ) -> tuple[dict[str, Any], list[Heartbeat], list[RankCalls]]:
         assert self._telemetry is not None and self._minutes is not None
-        rings = watched.rings
-        if rings is not None:
-            rings.drain(is_last=final)
+        if watched is not None:
+            watched.rings.drain(is_last=final)
         line = {"t_ns": time.time_ns(), **self.sampler.sample(pids)}
         self._telemetry.append(line)
         self._minutes.add(line)
-        if rings is None or watched.watch is None:
+        if watched is None:
             return line, [], []
-        return line, *watched.watch.look(rings, time.time_ns())
+        return line, *watched.heartbeats.look(watched.rings, time.time_ns())
 
     def _sums_to_send(self, rings: RingCollector | None) -> dict[str, Any]:
         """The newest sums of steps, if this is not the first host: it may have no storage in common with the first."""
@@ -325,14 +330,14 @@ class HostMonitor:
         uuid, index = self.gpus[local_rank]
         return {**visible, "gpu_uuid": uuid, **({} if index is None else {"gpu_index": index})}
 
-    async def _pulse(self) -> None:
+    async def _send_heartbeats(self) -> None:
         """Send only the heartbeats between two samples, so that a rank that stands still is seen within half a second."""
-        if self.rings is not None and self.watch is not None:
-            self.on_pulses(*await asyncio.to_thread(self._look, self.rings, self.watch))
+        if self.current is not None:
+            self.on_heartbeats(*await asyncio.to_thread(self._look, self.current))
 
-    def _look(self, rings: RingCollector, watch: HeartbeatSampler) -> tuple[list[Heartbeat], list[RankCalls]]:
-        rings.look()
-        return watch.look(rings, time.time_ns())
+    def _look(self, watched: Watched) -> tuple[list[Heartbeat], list[RankCalls]]:
+        watched.rings.look()
+        return watched.heartbeats.look(watched.rings, time.time_ns())
 
     async def _run(self) -> None:
         whole = False
@@ -341,7 +346,7 @@ class HostMonitor:
             whole = not whole
             try:
                 async with self._turn:
-                    await (self._sample(self._watched()) if whole else self._pulse())
+                    await (self._sample(self.current) if whole else self._send_heartbeats())
             except Exception as error:
                 # Only this sample is lost. If sampling ended here, no exit deadline would be enforced any more.
                 self.say_missing("monitor", f"{type(error).__name__}: {error}")

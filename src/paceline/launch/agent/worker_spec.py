@@ -9,7 +9,7 @@ from string import Template
 
 from paceline.contract import Prepared
 from paceline.contract.entry import command, first_line_of, is_shell_script, located
-from paceline.facts import Console, Job
+from paceline.facts import Console, Job, Placement
 from paceline.launch.agent.environment import AttemptEnvironment, rank_environment, substitute_local_rank
 from paceline.launch.agent.output import Destination
 from paceline.launch.agent.scratch import Scratch
@@ -113,6 +113,11 @@ class HostIdentity:
         """The Python interpreter of this host's ranks."""
         return self.environ.get("PYTHON_EXEC") or sys.executable
 
+    @property
+    def marked_environ(self) -> dict[str, str]:
+        """Environment variables of a process of the job that is no rank."""
+        return {**self.environ, "PACELINE_MARK": self.mark}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostAttempt:
@@ -139,6 +144,16 @@ class HostAttempt:
     ras_address: str | None = None
     """Where NCCL's RAS service listens; None: at its own port."""
 
+    @property
+    def placement(self) -> Placement:
+        """This host's part of the attempt."""
+        return next(placed for placed in self.message.placements if placed.host == self.identity.name)
+
+    @property
+    def errors(self) -> Path:
+        """The directory in which ranks write the exceptions that ended them."""
+        return self.scratch.errors_of(self.message.attempt)
+
     def worker_specs(self) -> list[WorkerSpec]:
         """One WorkerSpec per rank of this host, in order of local rank."""
         shared = self._shared()
@@ -159,7 +174,7 @@ class HostAttempt:
             role=job.role,
             attempt=message.attempt,
             max_restarts=job.max_restarts,
-            placement=next(placed for placed in message.placements if placed.host == identity.name),
+            placement=self.placement,
             host_count=len(message.placements),
             world_size=sum(placed.ranks for placed in message.placements),
             master_addr=message.master_addr,
@@ -168,7 +183,7 @@ class HostAttempt:
             mark=identity.mark,
             ring_dir=self.scratch.rings,
             socket_dir=self.scratch.sockets,
-            error_dir=self.scratch.errors_of(message.attempt),
+            error_dir=self.errors,
             virtual_local_rank=job.virtual_local_rank,
             contract=self.prepared.environment,
             code_dir=self.prepared.working_directory,
