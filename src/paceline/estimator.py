@@ -66,7 +66,7 @@ __all__ = [
 # The module session has the name of the SDK's, and notebooks write sagemaker.session.Session.
 vars(session)["Session"] = Session
 # Rooms of the SDK whose names notebooks write in full, such as sagemaker.s3.S3Uploader. Here, this package has them all.
-_ROOMS = ("debugger", "pytorch", "s3", "tensorflow", "utils")
+_ROOMS = ("debugger", "estimator", "exceptions", "inputs", "pytorch", "s3", "tensorflow", "utils")
 
 
 def __getattr__(name: str) -> object:

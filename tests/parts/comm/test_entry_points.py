@@ -92,7 +92,7 @@ def test_an_installed_library_of_sagemaker_keeps_its_name(folder):
 def test_an_entry_point_loads_nothing_of_ours_but_the_registration():
     pytest.importorskip("torch")
     code = (
-        "import sys; from paceline.comm import entry_points; entry_points.register_paceline(); entry_points.register_smddp()\n"
+        "import sys; from paceline.parts.comm import entry_points; entry_points.register_paceline(); entry_points.register_smddp()\n"
         "import torch.distributed as dist\n"
         "assert {'PACELINE', 'SMDDP'} <= set(dist.Backend._plugins)\n"
         "print([name for name in sys.modules if name.startswith(('paceline.worker', 'paceline.parts.comm.backend.', 'msgspec'))])"

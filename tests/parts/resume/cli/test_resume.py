@@ -63,7 +63,7 @@ def test_what_cannot_be_read_is_refused(argv, code, capsys):
 )
 def test_a_run_is_told_how_it_goes_on(words, again, project, capsys):
     recorded = shutil.copytree(
-        Path(__file__).parents[1] / "recording" / "data" / "before" / "asleep", project / "runs" / "r-7f3a91"
+        Path(__file__).parents[3] / "recording" / "data" / "before" / "asleep", project / "runs" / "r-7f3a91"
     )
     document = json.loads((recorded / "run.json").read_text())
     command = ["paceline", "run", *words.split()]

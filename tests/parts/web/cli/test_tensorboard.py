@@ -6,7 +6,7 @@ import pytest
 
 from paceline.cli import main
 
-ASLEEP = str(Path(__file__).parents[1] / "recording/data/before/asleep")
+ASLEEP = str(Path(__file__).parents[3] / "recording/data/before/asleep")
 
 
 def files(folder):

@@ -13,7 +13,7 @@ from paceline.facts import Evidence, RankRecord, Run
 from paceline.parts.web.views.metrics import Metric, metrics, metrics_text
 from paceline.views.pace import Pace, RankPace
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 ASLEEP = str(ROOT / "tests/recording/data/before/asleep")
 SAMPLE = re.compile(r'[a-z_]+\{run="[^"]*"(,[a-z_]+="(?:[^"\\\n]|\\[\\"n])*")*\} -?[0-9.e+-]+')
 

@@ -12,7 +12,7 @@ from paceline.cli import main
 from paceline.parts.web.views.timeline import chrome, perfetto, timeline
 from paceline.recording.rank_spans import RankSpans, Span
 
-ASLEEP = str(Path(__file__).parents[1] / "recording/data/before/asleep")
+ASLEEP = str(Path(__file__).parents[3] / "recording/data/before/asleep")
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 
 
