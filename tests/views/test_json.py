@@ -360,9 +360,7 @@ DOCUMENTS = {
     ),
     "submitted": lambda: submit_view.submitted_facts(filled(submit_view.Taken, run_id="r-1")),
     "summary": lambda: summary_view.summary_facts(EVIDENCE),
-    "top": lambda: top_view.top_facts(
-        EVIDENCE, filled(Pace, ranks=(filled(RankPace),)), [RunLoad(now=USAGE, mean=USAGE, peak=USAGE)], now_ns=1
-    ),
+    "top": lambda: top_view.top_facts(EVIDENCE, filled(Pace, ranks=(filled(RankPace),)), [filled(RunLoad)], now_ns=1),
     "trace": lambda: trace_json.to_plain(WORKLOAD),
     "bare_trace": lambda: trace_json.to_plain(Workload()),
     "tree": lambda: written(".paceline.json", a_tree),
@@ -404,7 +402,7 @@ def page_facts_of_a_run():
             case=Case(run=RUN, now_ns=4, lasts=True, forecast=filled(Forecast), looks={0: SNAPSHOT}),
             diagnosis=Diagnosis(findings=(dataclasses.replace(FINDING, since_step=13),), not_judged=("S01",)),
             pace=filled(Pace, ranks=(filled(RankPace),)),
-            loads=[RunLoad(now=USAGE, mean=USAGE, peak=USAGE)],
+            loads=[filled(RunLoad)],
             axis=TimeAxis(1, 5, 2),
             steps=[StepColumns("algo-1", 0, 0, [0, 2], [0, 8], [0, 5])],
             late=late_rows((), events, TimeAxis(1, 5, 2))[0],
@@ -420,7 +418,9 @@ def page_facts_of_a_run():
 
 @cache
 def document(name):
-    return json.loads(json.dumps(DOCUMENTS[name]()), parse_float=lambda text: float(f"{float(text):.9g}"))
+    return json.loads(
+        json.dumps(msgspec.to_builtins(DOCUMENTS[name]())), parse_float=lambda text: float(f"{float(text):.9g}")
+    )
 
 
 def golden(name):

@@ -33,8 +33,8 @@ _OF_A_HOST = (
 )
 _OF_A_RANK = (
     ("step_seconds", "Mean duration of a step", "step_seconds"),
-    ("loading_fraction", "Share of the steps that waits for data", "data_fraction"),
-    ("exposed_communication_fraction", "Share of the steps in communication that no computation hides", "communication_fraction"),
+    ("loading_fraction", "Share of the steps that waits for data", "loading_fraction"),
+    ("exposed_communication_fraction", "Share of the steps in communication that no computation hides", "exposed_communication_fraction"),
     ("checkpoint_fraction", "Share of the steps that saves checkpoints", "checkpoint_fraction"),
 )  # fmt: skip
 
@@ -106,13 +106,13 @@ def _of_run(evidence: Evidence, case: Case, diagnosis: Diagnosis, now_ns: int) -
     yield Metric("paceline_run_info", "gauge", "The run, always 1", ((info, 1.0),))
     states = tuple(({"status": str(status)}, float(status is run.status)) for status in Status)
     yield Metric("paceline_run_status", "gauge", "1 for the status of the run, 0 for the others", states)
-    yield _one("paceline_steps_total", "counter", "Optimizer steps, of all attempts", summary["step_count"])
+    yield _one("paceline_steps_total", "counter", "Optimizer steps, of all attempts", summary.step_count)
     for name, text, key in (
         ("loading", "Waiting for data, of a mean rank", "loading_seconds"),
         ("exposed_communication", "Communication that no computation hides, of a mean rank", "exposed_communication_seconds"),
         ("checkpoint", "Saving checkpoints, of a mean rank", "checkpoint_seconds"),
     ):  # fmt: skip
-        yield _one(f"paceline_{name}_seconds_total", "counter", text, summary[key])
+        yield _one(f"paceline_{name}_seconds_total", "counter", text, getattr(summary, key))
     newest = [record.last_step_ns for record in evidence.ranks if record.last_step_ns]
     yield _one(
         "paceline_last_step_timestamp_seconds",

@@ -1,16 +1,23 @@
-"""What every key of every JSON schema means. docs/schemas.md is made from this table; a test holds it to the documents themselves.
+"""What every key of every JSON schema means, for docs/schemas.md; a test holds it to the documents themselves.
 
-One line is one key: its path, two spaces or more, its meaning. `[]` stands for the elements of a list, `{name}` for any key of an object.
-`= module:Class` in place of the meaning: the keys below that path are the fields of this class, and their meanings are its docstrings;
-`without FIELD` leaves one out.
+A document that is a class says so with the docstrings of its fields. Of the others, one line is one key: its path, two spaces or more, its
+meaning. `[]` stands for the elements of a list, `{name}` for any key of an object. `= module:Class` in place of the meaning: the keys below
+that path are the fields of this class and of the classes in them; `without FIELD` leaves one out. A line replaces the docstring of its key.
 A line without a meaning takes that of `SAME`, so that a fact has one name and one meaning in all schemas.
 """
 
 import ast
-from collections.abc import Iterator
-from dataclasses import dataclass
+import importlib
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from textwrap import dedent
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from paceline.cli.programs.api_page import definition_of, fields_of
+import msgspec
+
+from paceline.cli.programs.api_page import fields_of
 
 SAME = {
     "run_id": "Id of the run.",
@@ -75,8 +82,10 @@ class Schema:
     """Its name with its number, such as paceline.ps/2."""
     where: str
     """Who prints it, or which file holds it."""
-    keys: str
-    """A line for each key, in the form that this module describes."""
+    document: str = ""
+    """The class of the whole document, as `module:Class`."""
+    keys: str = ""
+    """A line for each key that no class describes, in the form that this module describes."""
     page: str = ""
     """The page that says more, with its anchor."""
 
@@ -90,8 +99,6 @@ class Key:
     meaning: str
     """What it holds, with its unit."""
 
-
-_FINDING = "paceline.findings:CauseFinding"
 
 SCHEMAS = (
     Schema(
@@ -465,7 +472,6 @@ python_version     Version of the agent's Python.
         keys="""
 instances                                  Without `--accelerators`: the machine types.
 instances[]                                = paceline.catalog.types:MachineType
-instances[].sources.{name}                 Source of one figure.
 instances[].accelerator_figures            Its accelerator; null: none, or not in the catalogue.
 instances[].accelerator_figures            = paceline.catalog.types:Accelerator
 instances[].spot                           Spot prices.
@@ -618,7 +624,6 @@ rows[].warnings
 rows[].not_judged
 rows[].formulas            With `--explain`: every formula.
 rows[].formulas[]          = paceline.planner.answer:Formula
-rows[].formulas[].values.{name}  Value of one name.
 warnings
 choice                     The machines to take.
 choice.row                 Index into `rows`; null: none.
@@ -677,33 +682,7 @@ runs[].size_bytes     Room on the disk.
     Schema(
         name="paceline.ps/2",
         where="`paceline ps --json`",
-        keys="""
-runs                    The runs, the newest first.
-runs[].run_id
-runs[].name
-runs[].engine           The engine that has the job; null: it was started by hand.
-runs[].status
-runs[].secondary_status
-runs[].exit_code
-runs[].reason
-runs[].state            running, waits, stands still, hangs, stopping, done, stopped, failed, dead or unknown.
-runs[].stands_still_since_ns  Of a run that lasts; null: it makes steps.
-runs[].finding          What explains the state, as it was told; null: nothing is known.
-runs[].finding          = paceline.findings:CauseFinding
-runs[].ranks_here
-runs[].ranks_wanted
-runs[].step
-runs[].step_seconds
-runs[].restart_count
-runs[].resume_count
-runs[].lost_step_count
-runs[].started_ns
-runs[].finished_ns
-runs[].first_host
-runs[].agent_pid
-runs[].directory
-runs[].command
-""",
+        document="paceline.views.ps:RunsDocument",
     ),
     Schema(
         name="paceline.rehearsal/2",
@@ -714,7 +693,6 @@ id                  Id of the rehearsal.
 program
 sizes               The sizes that were run.
 sizes[]             = paceline.planner.rehearsal:RehearsedSize
-sizes[].measurement = paceline.planner.workload:Measurement
 room                = paceline.planner.rehearsal:Slots
 probe               = paceline.planner.rehearsal:Probe
 script_hash         SHA-256 of the script as it was run; null: it is not a file.
@@ -776,12 +754,10 @@ directory
         name="paceline.sagemaker_local/1",
         where="A job that `paceline sagemaker-local` keeps",
         page="sagemaker.md#sagemaker-local",
+        document="paceline.sagemaker_local.records:JobRecord",
         keys="""
-name             = paceline.sagemaker_local.records:JobRecord
-request.*        The fields of CreateTrainingJob.
-state.*          Status, times in seconds since 1970, and transitions of the job.
-tags.{name}      Value of one tag.
-metrics[].*      The fields of FinalMetricDataList.
+request.{name}        One field of CreateTrainingJob.
+metrics[].{name}      One field of FinalMetricDataList.
 """,
     ),
     Schema(
@@ -822,14 +798,6 @@ groups                Ranks at the same lines, the largest group first.
 snapshots             One for each rank.
 snapshots[]           = paceline.diagnosis.snapshots:RankSnapshot without at_ns
 snapshots[].t_ns      When it was taken, Unix time in ns.
-snapshots[].thread_states.{name}  Number of threads in one state.
-snapshots[].environment.{name}    Value of one variable.
-snapshots[].stacks[]              = paceline.diagnosis.snapshots:ThreadStack
-snapshots[].stacks[].frames[]     = paceline.diagnosis.snapshots:Frame
-snapshots[].children[]            = paceline.diagnosis.snapshots:Child
-snapshots[].children[].stack[]    = paceline.diagnosis.snapshots:Frame
-snapshots[].raised                = paceline.facts:RankError
-snapshots[].sockets[]             = paceline.diagnosis.snapshots:Socket
 not_judged
 """,
     ),
@@ -857,9 +825,7 @@ name
 submitted_ns      When it was submitted, Unix time in ns.
 job               = paceline.launch.engines.submission:Submission
 job.file.*        See [paceline.job/1](#pacelinejob1).
-job.package       = paceline.launch.engines.submission:Package
 job.environment.{name}     `***`: values may be secrets.
-job.engine_options.{name}  Value of one option.
 job.platform.*             Fields of CreateTrainingJob.
 """,
     ),
@@ -867,9 +833,7 @@ job.platform.*             Fields of CreateTrainingJob.
         name="paceline.submitted/2",
         where="`paceline submit --json`",
         page="engines.md",
-        keys="""
-run_id            = paceline.views.submit:Taken
-""",
+        document="paceline.views.submit:Taken",
     ),
     Schema(
         name="paceline.compare/1",
@@ -1001,101 +965,25 @@ left_out                           What the page leaves out, in words.
         name="paceline.summary/2",
         where="`paceline run --json` on stderr, `--json-file FILE`",
         page="running.md",
+        document="paceline.views.summary:SummaryDocument",
         keys="""
-run_id
-status
-secondary_status
-exit_code
-reason
-wall_seconds
-step_count
-step_seconds                   Duration of one step: the median of steady steps.
-steady_step_count              Number of these steps.
-samples_per_second
-in_steps_seconds               Time of all steps: the four below together.
-compute_seconds                In steps: computation.
-loading_seconds                In steps: waiting for data.
-exposed_communication_seconds  In steps: communication that no computation hides.
-checkpoint_seconds             In steps: saving checkpoints.
-lost_seconds                   Time outside steps: the three below together.
-startup_seconds
-restarts_seconds               Between attempts.
-end_seconds                    After the last step.
-restart_count
-resume_count
-lost_step_count
-slowest                        The ranks that the others wait for; null: none for certain.
-slowest.host                   Host of the first of them.
-slowest.rank                   The first of them.
-slowest.spread
-slowest.ranks                  Their global ranks.
-slowest.hosts                  Names of their hosts.
-slowest.waited_seconds         By which they delay each step.
-slowest.waited_seconds_low     Lower end of the interval.
-slowest.waited_seconds_high    Upper end of the interval.
-slowest.step_seconds
-gradients                      How gradients were exchanged, in words.
-network                        The network of local hosts; null: this machine's own.
 network.asked                  = paceline.emulate.network:Network
 network.zones                  Hosts of each zone.
 network.delivered              = paceline.emulate.network:Delivered
-network.delivered.paths[]      = paceline.emulate.network:DeliveredPath
-not_judged
-findings                       Why the run ended as it did.
-findings[]                     = paceline.findings:CauseFinding
-directory
 """,
     ),
     Schema(
         name="paceline.top/2",
         where="`paceline top --json`",
-        keys="""
-run_id
-t_ns               Now, Unix time in ns.
-status
-secondary_status
-reason
-state              running, waits, stands still, hangs, stopping, done, stopped, failed, dead or unknown.
-stands_still_since_ns  Of a run that lasts; null: it makes steps.
-finding            What explains the state, as it was told; null: nothing is known.
-finding            = paceline.findings:CauseFinding
-wall_seconds
-step
-step_seconds
-samples_per_second
-ranks_here
-ranks_wanted
-spread
-restart_count
-resume_count
-lost_step_count
-ranks              Each rank.
-ranks[].host
-ranks[].rank
-ranks[].step       Its newest step.
-ranks[].step_seconds
-ranks[].own_seconds  Duration of one step without communication.
-ranks[].loading_fraction  Fraction of the step: waiting for data.
-ranks[].exposed_communication_fraction
-ranks[].checkpoint_fraction  Fraction of the step: saving checkpoints.
-hosts              Each host, at its last sample.
-hosts[]            = paceline.views.host_load:HostUsage
-hosts[].mean       Of a run that has ended: means over the run.
-hosts[].mean       = paceline.views.host_load:HostUsage
-hosts[].peak       Of a run that has ended: the largest values.
-hosts[].peak       = paceline.views.host_load:HostUsage
-not_judged
-""",
+        document="paceline.views.top:TopDocument",
     ),
     Schema(
         name="paceline.trace/1",
         where="`paceline plan --save-trace FILE`; `--trace FILE` reads it",
         page="tracing.md",
+        document="paceline.planner.workload:Workload",
         keys="""
 outcome            `traced` or `failed`.
-name               = paceline.planner.workload:Workload
-operations[]       = paceline.planner.workload:OperationCounts
-assumptions[]      = paceline.planner.workload:Assumption
 trace_seconds      Time that the trace took.
 trainable_count    Numbers in the parameters that are trained.
 unused_tensors     Parameters that got no gradient.
@@ -1130,28 +1018,7 @@ text               That line's text.
         name="paceline.why/2",
         where="`paceline why --json`",
         page="diagnosis.md",
-        keys="""
-run_id                     Id of the run; null: logs were read.
-status                     As for `paceline ps`; null: logs were read, or another host's directory alone does not say it.
-secondary_status
-exit_code
-finished_ns
-findings                   The causes, the surest first.
-findings[]                 = paceline.findings:CauseFinding
-earlier                    Findings that were reported while the run lasted and do not hold now.
-earlier[].attempt
-earlier[].after_seconds    Time from the start of the run; null: not known, or of an earlier attempt.
-earlier[].reason           Why it does not hold; empty: it is of an earlier attempt.
-earlier[]                  = paceline.findings:CauseFinding
-checked                    What paceline check found before the run.
-checked[].code
-checked[].place            FILE:LINE; empty: it is about the command line.
-checked[].what
-restart_count              How often the ranks were started again; null: logs were read.
-resume_count
-lost_step_count
-not_judged
-""",
+        document="paceline.views.why:WhyDocument",
     ),
 )
 
@@ -1165,31 +1032,62 @@ BEFORE = {
 
 def keys_of(schema: Schema) -> Iterator[Key]:
     """Every key of a schema, once, in order."""
-    seen: set[str] = set()
-    for key in _lines(schema.keys):
-        if key.path not in seen:
-            seen.add(key.path)
-            yield key
+    keys = {key.path: key for key in _below("", _class(schema.document))} if schema.document else {}
+    return iter((keys | {key.path: key for key in _lines(schema.keys)}).values())
 
 
 def _lines(text: str) -> Iterator[Key]:
     for line in text.strip().splitlines():
         path, _, meaning = (part.strip() for part in line.strip().partition(" "))
         if meaning.startswith("= "):
-            yield from _fields(path, meaning.removeprefix("= "))
+            name, _, left_out = meaning.removeprefix("= ").partition(" without ")
+            kind = _class(name)
+            if not path.endswith("]"):
+                yield Key(path, (kind.__doc__ or "").partition("\n")[0])
+            yield from (key for key in _below(path, kind) if key.path != f"{path}.{left_out}")
         else:
             yield Key(path, meaning or SAME[path.rpartition(".")[2]])
 
 
-def _fields(path: str, definition: str) -> Iterator[Key]:
-    """The fields of a class as keys below a path; the path of a whole document is the name of its first field."""
-    definition, _, left_out = definition.partition(" without ")
-    module, _, name = definition.partition(":")
-    found = definition_of(module, name)
-    assert found is not None and isinstance(found.node, ast.ClassDef), f"{module} has no class {name}"
-    fields = [(field, meaning) for field, meaning in fields_of(found.node) if field != left_out]
-    is_document = path == fields[0][0]
-    if not (is_document or path.endswith("]")):
-        yield Key(path, (ast.get_docstring(found.node) or "").partition("\n")[0])
-    for field, meaning in fields:
-        yield Key(field if is_document else f"{path}.{field}", meaning.replace("None", "null"))
+def _class(name: str) -> type:
+    module, _, name = name.partition(":")
+    found: type = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _below(path: str, kind: Any) -> Iterator[Key]:
+    """The keys below a path whose value has this type."""
+    container, inner = get_origin(kind), get_args(kind)
+    if is_dataclass(kind) or (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        meanings = _meanings(kind)
+        for name, key, inside in _fields(kind):
+            here = f"{path}.{key}" if path else key
+            yield Key(here, meanings[name])
+            yield from _below(here, inside)
+    elif isinstance(container, type) and issubclass(container, Mapping):
+        yield Key(f"{path}.{{name}}", "One of them.")
+        yield from _below(f"{path}.{{name}}", inner[1])
+    else:
+        here = path if container in (Union, UnionType) else f"{path}[]"
+        for inside in inner:
+            yield from _below(here, inside)
+
+
+def _fields(kind: Any) -> Iterator[tuple[str, str, Any]]:
+    """Name, key and type of each field of a class."""
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        yield from ((field.name, field.name, hints[field.name]) for field in fields(kind))
+    elif not kind.__struct_config__.array_like:
+        yield from ((field.name, field.encode_name, field.type) for field in msgspec.structs.fields(kind))
+
+
+def _meanings(kind: Any) -> dict[str, str]:
+    """The docstring of each field, also of base classes; None is null."""
+    found: dict[str, str] = {}
+    for one in reversed(kind.__mro__[:-1]):
+        if one.__module__.startswith("paceline."):
+            (node,) = ast.parse(dedent(inspect.getsource(one))).body
+            assert isinstance(node, ast.ClassDef)
+            found.update(fields_of(node))
+    return {name: meaning.replace("None", "null") for name, meaning in found.items()}
