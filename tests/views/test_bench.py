@@ -140,8 +140,8 @@ def test_wrong_data_and_what_was_left_out_stand_under_the_table():
         world=WORLD,
         rows=(row(1024, 10.0, 10.0, wrong=3), row(1048576, 1e7, 1e7, iterations=3)),
         left=(
-            Skipped(what="8", why="less than one element for each rank"),
-            Skipped(what="half avg", why="no such thing"),
+            Skipped(what="8", reason="less than one element for each rank"),
+            Skipped(what="half avg", reason="no such thing"),
         ),
         asked=ASKED,
     )
@@ -236,7 +236,7 @@ algo-3    52.2    52.2       -
 # slow: algo-1 - algo-3: 0.12 GB/s, others 1.11"""
     )
     facts = pairs_json(pairs, slow, world, {})
-    assert facts["slow"][0]["members"] == ["algo-1", "algo-3"] and len(facts["pairs"]) == 3
+    assert facts["slow"][0]["members"] == ("algo-1", "algo-3") and len(facts["pairs"]) == 3
     assert "1 pair cannot tell" in pairs_text(pairs[:1], slow_pairs(pairs[:1]), world)
 
 

@@ -85,7 +85,7 @@ def a_table():
         collective="all_reduce",
         world=BenchWorld(ranks=ranks, backend="gloo", device="cpu", torch="2.13.0"),
         rows=rows,
-        left=(Skipped(what="half avg", why="not there"),),
+        left=(Skipped(what="half avg", reason="not there"),),
     )
 
 

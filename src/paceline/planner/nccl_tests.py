@@ -117,9 +117,9 @@ class Skipped:
     """A measurement that was left out."""
 
     what: str
-    """Type and reduction, such as "half avg"."""
-    why: str
-    """The reason, in the backend's own words."""
+    """Size, or type and reduction, such as "half avg"."""
+    reason: str
+    """Why, in the backend's own words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

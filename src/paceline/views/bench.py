@@ -6,6 +6,8 @@ paceline's own lines begin with "# ".
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from paceline.planner.nccl_tests import (
     PROGRAMS,
     BenchRow,
@@ -113,16 +115,7 @@ def comparison_facts(comparison: Regression | None, *, confirmed: bool = True) -
         "results": comparison.results,
         "worse": [one.label for one in comparison.worse],
         "confirmed": confirmed and bool(comparison.worse),
-        "figures": [
-            {
-                "label": one.label,
-                "seconds": one.seconds,
-                "usual_seconds": one.usual_seconds,
-                "slower_fraction": one.slower_fraction,
-                "margin_fraction": one.margin_fraction,
-            }
-            for one in comparison.changes
-        ],
+        "figures": msgspec.to_builtins(comparison.changes),
         "not_judged": [*comparison.too_noisy, *comparison.new],
     }
 
@@ -136,7 +129,7 @@ def table_json(table: Table) -> dict[str, Any]:
         "asked": dict(table.asked),
         "world": world_facts(table.world),
         "results": [_row_facts(row, table) for row in table.rows],
-        "left_out": [{"what": one.what, "reason": one.why} for one in table.left],
+        "left_out": msgspec.to_builtins(table.left),
         "out_of_bounds": {"count": wrong, "okay": not wrong},
         "average_bus_bandwidth": {"bandwidth": average_busbw(table), "okay": "unchecked"},
     }
@@ -208,9 +201,9 @@ def _notes(table: Table) -> list[str]:
         least = min(row.out_of_place.iterations for row in fewer)
         sizes = ", ".join(size_text(row.size_bytes) for row in fewer)
         lines.append(f"# fewer than {asked} iterations, {least} at least, so that no size takes too long: {sizes}")
-    for why in dict.fromkeys(one.why for one in table.left):
+    for why in dict.fromkeys(one.reason for one in table.left):
         lines.append(
-            f"# left out: {', '.join(dict.fromkeys(_left(one) for one in table.left if one.why == why))}: {why}"
+            f"# left out: {', '.join(dict.fromkeys(_left(one) for one in table.left if one.reason == why))}: {why}"
         )
     return lines
 

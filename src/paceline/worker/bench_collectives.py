@@ -60,9 +60,9 @@ def measure(group: BenchGroup, asked: Mapping[str, Any], answers: BenchAnswers) 
                     if case.count:
                         answers.say(row=_row(group, case, asked))
                     else:
-                        answers.say(left={"what": str(size), "why": "less than one element for each rank"})
+                        answers.say(left={"what": str(size), "reason": "less than one element for each rank"})
             except BenchRefused as refused:
-                answers.say(left={"what": " ".join([kind, operation]), "why": str(refused)})
+                answers.say(left={"what": " ".join([kind, operation]), "reason": str(refused)})
 
 
 def _variants(group: BenchGroup, asked: Mapping[str, Any]) -> Iterable[tuple[str, str, int]]:

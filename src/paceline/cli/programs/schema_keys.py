@@ -144,8 +144,7 @@ results[].{place}.min_us           Shortest iteration, us.
 results[].{place}.max_us           Longest iteration, us.
 results[].{place}.iterations       Number of iterations.
 left_out                           Measurements that were left out.
-left_out[].what                    Size, or type and reduction.
-left_out[].reason                  Why, in the backend's own words.
+left_out[]                         = paceline.planner.nccl_tests:Skipped
 out_of_bounds                      The check of the data.
 out_of_bounds.count                Wrong elements.
 out_of_bounds.okay                 Whether there is none.
@@ -153,19 +152,9 @@ average_bus_bandwidth              Over all rows.
 average_bus_bandwidth.bandwidth    Bus bandwidth in 10^9 bytes a second.
 average_bus_bandwidth.okay         Always `unchecked`.
 pairs                              With `--pairs`: a sendrecv between each two members.
-pairs[].a                          One member, a host or a rank.
-pairs[].b                          The other member.
-pairs[].size_bytes                 Size of the large message.
-pairs[].seconds                    Time of the large message.
-pairs[].mad_seconds
-pairs[].gb_per_second              10^9 bytes a second in each direction.
-pairs[].latency_seconds            Time of the smallest message.
-pairs[].iterations                 Number of iterations.
+pairs[]                            = paceline.planner.slow_pairs:Pair
 slow                               The slow ones; null: too few pairs to judge.
-slow[].members                     One member: slow to all others. Two: their pair is slow.
-slow[].between                     Groups; every pair between two of them is slow.
-slow[].worst                       Slowest pair, 10^9 bytes a second.
-slow[].others                      Median of the other pairs, 10^9 bytes a second.
+slow[]                             = paceline.planner.slow_pairs:Slow
 strategies                         Of `bench step`: the strategies.
 strategies[].gradients             Name, as for `--gradients`.
 strategies[].exact                 Whether its average is exact.
@@ -191,11 +180,7 @@ comparisons[].comparison.results   Number of earlier results.
 comparisons[].comparison.worse     Labels of the figures that became slower.
 comparisons[].comparison.confirmed  Whether these were measured twice.
 comparisons[].comparison.figures   The figures that could be judged.
-comparisons[].comparison.figures[].label  Size, pair or strategy.
-comparisons[].comparison.figures[].seconds  Now.
-comparisons[].comparison.figures[].usual_seconds  Before.
-comparisons[].comparison.figures[].slower_fraction  By how much it is slower.
-comparisons[].comparison.figures[].margin_fraction  Up to here it may be chance.
+comparisons[].comparison.figures[]  = paceline.planner.regression:Change
 comparisons[].comparison.not_judged  Labels of figures that are too noisy or new.
 """,
     ),
@@ -216,27 +201,7 @@ results[].points.{name}  [seconds, median absolute deviation in seconds, number 
         name="paceline.resume/1",
         where="`paceline resume --json`",
         page="running.md#resume-preview",
-        keys="""
-can_resume           Whether a job with --resume auto goes on after a killed rank, by the look of it; null: it cannot be seen.
-loops                The loops that go on, in the order of the files and of their text.
-loops[].file         The source file.
-loops[].line         The line in that file, from 1.
-loops[].text         That line.
-loops[].trains       Whether it looks like the training loop.
-loops[].by_hand      Whether the script names it with `steps`.
-findings             What hinders a resume.
-findings[].code
-findings[].severity  `error`, `warning` or `notice`.
-findings[].confidence  `high`, `likely` or `unclear`.
-findings[].what
-findings[].saw
-findings[].next
-findings[].more
-findings[].file      The source file; null: it is about no file.
-findings[].line      The line in that file, from 1; null: it is about no line.
-diffs                Each file with such loops as it is and as it runs, a unified diff.
-not_judged
-""",
+        document="paceline.views.resume:ResumeDocument",
     ),
     Schema(
         name="paceline.resume_export/1",
@@ -262,28 +227,7 @@ left_out               Names of variables that hold anything else.
         name="paceline.checks/1",
         where="`paceline check --json`",
         page="checks.md",
-        keys="""
-passed               Whether nothing was found that stops the job.
-counts               Number of findings of each severity.
-counts.error         Findings that stop the job.
-counts.warning       Findings that do not.
-counts.notice        What is only worth knowing.
-findings             What was found.
-ignored              What a comment in the script switches off.
-{list}[].code
-{list}[].severity    `error`, `warning` or `notice`.
-{list}[].confidence  `high`, `likely` or `unclear`.
-{list}[].what
-{list}[].saw
-{list}[].next
-{list}[].more
-{list}[].file        The source file; null: it is about no file.
-{list}[].line        The line in that file, from 1.
-silent               Codes of checks that found nothing.
-not_judged           Checks that could not look.
-not_judged[].code
-not_judged[].missing  The fact that the check lacked.
-""",
+        document="paceline.views.checks:ChecksDocument",
     ),
     Schema(
         name="paceline.completion/1",
@@ -475,18 +419,9 @@ instances[]                                = paceline.catalog.types:MachineType
 instances[].accelerator_figures            Its accelerator; null: none, or not in the catalogue.
 instances[].accelerator_figures            = paceline.catalog.types:Accelerator
 instances[].spot                           Spot prices.
-instances[].spot[].zone                    Availability zone.
-instances[].spot[].usd_per_hour            Price at the time of the snapshot.
-instances[].spot[].source                  Where it is from.
+instances[].spot[]                         = paceline.catalog.lookup:SpotPrice
 instances[].support                        Kind of job -> whether the type suits it.
-instances[].support.{kind}                 Whether the type suits one kind of job.
-instances[].support.{kind}.allowed         Whether such a job can run there; null: not judged.
-instances[].support.{kind}.reasons         Facts of the hardware.
-instances[].support.{kind}.reasons[].text     The fact.
-instances[].support.{kind}.reasons[].forbids  true: the job cannot run; false: it can, with a cost; null: not known.
-instances[].support.{kind}.reasons[].numbers  Figures of the fact.
-instances[].support.{kind}.reasons[].numbers.{name}  One figure.
-instances[].support.{kind}.nearest         Types that suit, the most similar first.
+instances[].support.{kind}                 = paceline.catalog.compatibility:Support
 accelerators                               With `--accelerators`: the accelerators.
 accelerators[]                             = paceline.catalog.types:Accelerator
 not_judged
@@ -765,27 +700,8 @@ metrics[].{name}      One field of FinalMetricDataList.
         where="`state/step-STEP/manifest.json` of a recording, or below the URL of the checkpoints",
         page="running.md#resume-preview",
         keys="""
-manifest                             What belongs to the step.
-manifest.step                        The step after which the state was taken.
-manifest.saved_ns                    When it was saved.
-manifest.job                         The job.
-manifest.job.run_id                  The run that saved it.
-manifest.job.script                  Path of the script, or the name of the module.
-manifest.job.script_sha256           SHA-256 of the script; empty: it is a module.
-manifest.job.hash_seed               PYTHONHASHSEED of the ranks.
-manifest.python                      Version of the ranks' Python.
-manifest.torch                       Version of the ranks' torch.
-manifest.ranks                       What was saved of each rank, in their order.
-manifest.ranks[].tensors             The file with the tensors, in the safetensors format.
-manifest.ranks[].tensors.name        Name beside the manifest.
-manifest.ranks[].tensors.size_bytes  Size.
-manifest.ranks[].tensors.sha256      SHA-256.
-manifest.ranks[].plain               The file with the plain values: tagged values in msgpack.
-manifest.ranks[].plain.name          Name beside the manifest.
-manifest.ranks[].plain.size_bytes    Size.
-manifest.ranks[].plain.sha256        SHA-256.
-manifest.ranks[].batch_crc           Checksum of the batch that was taken next; null: it was not known yet.
-sha256                               SHA-256 of the text of `manifest`.
+manifest    = paceline.recording.saved_state:Manifest
+sha256      SHA-256 of the text of `manifest`.
 """,
     ),
     Schema(
@@ -838,23 +754,7 @@ job.platform.*             Fields of CreateTrainingJob.
     Schema(
         name="paceline.compare/1",
         where="`paceline compare --json`",
-        keys="""
-first_run_id      Id of the run that is compared with.
-second_run_id     Id of the run that is compared.
-first_state       Its state, as in [paceline.ps/2](#pacelineps2).
-second_state      That of the other one.
-answer_text       The answer as a sentence.
-answer            `slower`, `faster`, `same` or `cannot tell`: the second run beside the first.
-step              A mean step.
-step.*            As for a part.
-parts             What a mean step is made of.
-parts[]           = paceline.diagnosis.run_comparison:PartChange
-mostly            The part that has most of the difference; null: no part has, or there is no difference.
-before_steps      Steps of the first run that are compared.
-after_steps       Steps of the second run that are compared.
-differences       What else differs.
-differences[]     = paceline.diagnosis.run_comparison:RunDifference
-""",
+        document="paceline.views.compare:CompareDocument",
     ),
     Schema(
         name="paceline.metrics/1",
