@@ -337,7 +337,7 @@ DOCUMENTS = {
         Case(run=RUN, now_ns=4, lasts=False, events=(CHECKED, EARLIER)),
     ),
     "formula": lambda: msgspec.to_builtins(FORMULA),
-    "memory": lambda: plan_json.memory_facts(Memory(fit=Fit.FITS, need_bytes=1, parts={"gradients": 1})),
+    "memory": lambda: plan_json.memory_facts(Memory(verdict=Fit.FITS, need_bytes=1, parts_bytes={"gradients": 1})),
     "instances": lambda: instances.instances_facts(
         [MACHINE, instances.Described(machine=MachineType(name="bare"))], ["efa"]
     ),

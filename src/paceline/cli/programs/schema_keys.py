@@ -2,14 +2,14 @@
 
 A document that is a class says so with the docstrings of its fields. Of the others, one line is one key: its path, two spaces or more, its
 meaning. `[]` stands for the elements of a list, `{name}` for any key of an object. `= module:Class` in place of the meaning: the keys below
-that path are the fields of this class and of the classes in them; `without FIELD` leaves one out. A line replaces the docstring of its key.
-A line without a meaning takes that of `SAME`, so that a fact has one name and one meaning in all schemas.
+that path are the fields of this class and of the classes in them; `without FIELD ...` leaves some out. A line replaces the docstring of its
+key. A line without a meaning takes that of `SAME`, so that a fact has one name and one meaning in all schemas.
 """
 
 import ast
 import importlib
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from textwrap import dedent
 from types import UnionType
@@ -518,7 +518,7 @@ text      The line.
         page="plan.md",
         keys="""
 rows                       A row for each kind and number of machines.
-rows[].name                The machine type, or what the question calls these machines.
+rows[]                     = paceline.planner.answer:Row without machines memory step
 rows[].instance_type       Instance type; null: options describe the machines.
 rows[].accelerator         Name of the accelerator; null: not known.
 rows[].hosts               Number of hosts.
@@ -528,35 +528,10 @@ rows[].zones               Number of availability zones.
 rows[].step_seconds        Duration of one step; null: not known.
 rows[].step_seconds_low    Lower end of the interval.
 rows[].step_seconds_high   Upper end of the interval.
-rows[].efficiency_fraction
 rows[].tier
 rows[].terms_seconds
 rows[].terms_seconds.{name}  `compute`, `exposed_communication`, `multi_device_tax`, `loading`.
-rows[].memory              Whether a step fits into a device.
-rows[].memory.verdict      `fits`, `grey zone`, `does not fit` or `not judged`.
-rows[].memory.need_bytes   What the tensors take.
-rows[].memory.capacity_bytes  What the driver reports.
-rows[].memory.parts_bytes  What takes it.
-rows[].memory.parts_bytes.{name}  Parameters, gradients, buckets, optimizer, activations, other.
-rows[].memory.largest_batch  Samples of a microbatch that still fit.
-rows[].memory.missing      The fact without which it was not judged; null: none.
-rows[].samples_per_second  Of all devices together.
-rows[].step_count          Number of steps of the job.
-rows[].hours               To the end of the job, start-up included.
-rows[].hours_low           Lower end of the interval.
-rows[].hours_high          Upper end of the interval.
-rows[].within_probability  That the job ends within `--max-run`; null: not asked, or not judged.
-rows[].usd                 What the job costs.
-rows[].usd_low             Lower end of the interval.
-rows[].usd_high            Upper end of the interval.
-rows[].usd_per_hour        All hosts, as paid.
-rows[].spot_usd            The same hours at spot prices.
-rows[].spot_zone           The zone of that price.
-rows[].sagemaker_usd       The same hours at SageMaker's prices.
-rows[].zone_traffic_usd    Of `usd`, traffic between zones.
-rows[].refused             Why the job may not run there.
-rows[].warnings
-rows[].not_judged
+rows[].memory              = paceline.planner.answer:Memory without assumed
 rows[].formulas            With `--explain`: every formula.
 rows[].formulas[]          = paceline.planner.answer:Formula
 warnings
@@ -568,12 +543,7 @@ choice.reason              Why this one, or why none.
 choice.code                `P10` if no row meets the limits; else null.
 choice.nearest_row         Index of the row that misses the limits least.
 advice                     Changes of the job that gain.
-advice[].kind              `precision`, `buckets`, `accumulation`, `zones`, `hosts`, `type` or `memory`.
-advice[].change            The change, in words.
-advice[].how               How it is made.
-advice[].gain_fraction     By how much less a sample takes; null: the gain is that the step fits at all.
-advice[].certain           Whether the gain is beyond the intervals.
-advice[].note              What else it changes.
+advice[]                   = paceline.planner.advice:Advice without before after aim
 advice[].step_seconds_before  Duration of one step as it is.
 advice[].step_seconds_after   Duration of one step with the change.
 advice[].usd_before        Cost as it is.
@@ -623,32 +593,20 @@ runs[].size_bytes     Room on the disk.
         name="paceline.rehearsal/2",
         where="`paceline rehearse --json`, its `rehearsal.json`; `paceline plan --rehearsal FILE` reads it",
         page="rehearse.md",
+        document="paceline.planner.rehearsal:Rehearsal",
         keys="""
-id                  Id of the rehearsal.
-program
-sizes               The sizes that were run.
-sizes[]             = paceline.planner.rehearsal:RehearsedSize
-room                = paceline.planner.rehearsal:Slots
-probe               = paceline.planner.rehearsal:Probe
-script_hash         SHA-256 of the script as it was run; null: it is not a file.
-machine             The machine's own name.
-started_ns
-notes
 file                Path of `rehearsal.json`; not in the file itself, as the next.
 predictions         The sizes that were not run.
-predictions[].hosts             Number of hosts.
+predictions[]       = paceline.planner.rehearsal:Prediction without ranks_per_host step
+predictions[].warnings
 predictions[].devices           Number of ranks.
 predictions[].devices_per_host  Ranks of each host.
 predictions[].step_seconds
 predictions[].step_seconds_low  Lower end of the interval.
 predictions[].step_seconds_high Upper end of the interval.
-predictions[].efficiency_fraction
 predictions[].tier
 predictions[].terms_seconds
 predictions[].terms_seconds.{name}  One part of the step.
-predictions[].crowding          Ranks for each GPU or CPU of this machine.
-predictions[].here_seconds      The step on this machine, where ranks take turns; null: each has room.
-predictions[].warnings
 """,
     ),
     Schema(
@@ -944,7 +902,7 @@ def _lines(text: str) -> Iterator[Key]:
             kind = _class(name)
             if not path.endswith("]"):
                 yield Key(path, (kind.__doc__ or "").partition("\n")[0])
-            yield from (key for key in _below(path, kind) if key.path != f"{path}.{left_out}")
+            yield from _below(path, kind, left_out.split())
         else:
             yield Key(path, meaning or SAME[path.rpartition(".")[2]])
 
@@ -955,15 +913,16 @@ def _class(name: str) -> type:
     return found
 
 
-def _below(path: str, kind: Any) -> Iterator[Key]:
-    """The keys below a path whose value has this type."""
+def _below(path: str, kind: Any, left_out: Collection[str] = ()) -> Iterator[Key]:
+    """The keys below a path whose value has this type; not the fields `left_out` of it."""
     container, inner = get_origin(kind), get_args(kind)
     if is_dataclass(kind) or (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
         meanings = _meanings(kind)
         for name, key, inside in _fields(kind):
-            here = f"{path}.{key}" if path else key
-            yield Key(here, meanings[name])
-            yield from _below(here, inside)
+            if name not in left_out:
+                here = f"{path}.{key}" if path else key
+                yield Key(here, meanings[name])
+                yield from _below(here, inside)
     elif isinstance(container, type) and issubclass(container, Mapping):
         yield Key(f"{path}.{{name}}", "One of them.")
         yield from _below(f"{path}.{{name}}", inner[1])
