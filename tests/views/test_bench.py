@@ -20,7 +20,15 @@ SETTING = (
 DAY_NS = 1_795_132_800_000_000_000  # 2026-11-20
 WORLD = BenchWorld(
     ranks=tuple(
-        Rank(rank=n, host=f"algo-{n // 2 + 1}", machine="vm", pid=31649 + n, device=-1, bus="cpu", device_name="x86_64")
+        Rank(
+            rank=n,
+            hostname=f"algo-{n // 2 + 1}",
+            machine="vm",
+            pid=31649 + n,
+            device=-1,
+            device_hex="cpu",
+            device_info="x86_64",
+        )
         for n in range(4)
     ),
     backend="gloo",
@@ -31,13 +39,13 @@ WORLD = BenchWorld(
 
 def timing(time_us, wrong=0, iterations=20):
     return Timing(
-        time_us=time_us,
+        time=time_us,
         iterations=iterations,
         median_us=time_us,
         mad_us=time_us / 50,
-        least_us=time_us,
-        most_us=time_us,
-        wrong=wrong,
+        min_us=time_us,
+        max_us=time_us,
+        nwrong=wrong,
     )
 
 
@@ -217,7 +225,7 @@ def test_the_matrix_names_the_slow_pair():
     pairs = [pair(hosts[0], hosts[1], 1.1), pair(hosts[0], hosts[2], 0.12), pair(hosts[1], hosts[2], 1.12)]
     world = BenchWorld(
         ranks=tuple(
-            Rank(rank=n, host=host, machine=host, pid=1, device=-1, bus="cpu", device_name="x")
+            Rank(rank=n, hostname=host, machine=host, pid=1, device=-1, device_hex="cpu", device_info="x")
             for n, host in enumerate(hosts)
         ),
         backend="gloo",

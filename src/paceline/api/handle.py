@@ -108,7 +108,7 @@ class RunHandle:
         """
         from paceline.cli.stop import stopped
 
-        return stopped(self.directory, now=now).asked
+        return stopped(self.directory, now=now).accepted
 
     def logs(
         self, rank: int | None = None, *, host: str | None = None, attempt: int | None = None, tail: int | None = None

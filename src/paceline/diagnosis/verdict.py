@@ -76,13 +76,13 @@ class LiveJudgement:
     """What was told of a finding while the run lasted, if it differs from what the recording says now."""
 
     code: str
-    """Code of the cause."""
+    """A code with a page: `paceline explain CODE`."""
     ranks: tuple[int, ...]
-    """Its ranks."""
+    """Global ranks."""
     live: str
-    """How it was told first: confidence and since when; "": it was not told."""
+    """What was told first: confidence, and since which step; empty: it was not told."""
     now: str
-    """How the recording is judged now; "": it is not found."""
+    """The same as the recording is judged now; empty: it is not found."""
 
 
 def told_otherwise(

@@ -4,6 +4,7 @@ paceline's own lines begin with "# ".
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -44,8 +45,8 @@ def header(collective: str, world: BenchWorld, asked: Mapping[str, Any], version
         "#",
         "# Using devices",
         *(
-            f"#  Rank {rank.rank:2d} Group  0 Pid {rank.pid:6d} on {rank.host:>10} device {max(0, rank.device):2d} "
-            f"[{rank.bus}] {rank.device_name}"
+            f"#  Rank {rank.rank:2d} Group  0 Pid {rank.pid:6d} on {rank.hostname:>10} device {max(0, rank.device):2d} "
+            f"[{rank.device_hex}] {rank.device_info}"
             for rank in world.ranks
         ),
         "#",
@@ -144,17 +145,7 @@ def world_facts(world: BenchWorld) -> dict[str, Any]:
         "backend": world.backend,
         "device": world.device,
         "torch": world.torch,
-        "devices": [
-            {
-                "rank": rank.rank,
-                "hostname": rank.host,
-                "pid": rank.pid,
-                "device": rank.device,
-                "device_hex": rank.bus,
-                "device_info": rank.device_name,
-            }
-            for rank in world.ranks
-        ],
+        "devices": [{name: value for name, value in asdict(rank).items() if name != "machine"} for rank in world.ranks],
     }
 
 
@@ -171,9 +162,9 @@ def float_text(value: float, width: int) -> str:
 
 
 def _group(row: BenchRow, timing: Timing, collective: str, ranks: int) -> str:
-    wrong = "   N/A" if timing.wrong is None else f"{timing.wrong:6g}"
+    wrong = "   N/A" if timing.nwrong is None else f"{timing.nwrong:6g}"
     bus = busbw(row, timing, collective, ranks)
-    return f"  {float_text(timing.time_us, 7)}  {float_text(algbw(row, timing), 6)}  {float_text(bus, 6)}  {wrong}"
+    return f"  {float_text(timing.time, 7)}  {float_text(algbw(row, timing), 6)}  {float_text(bus, 6)}  {wrong}"
 
 
 def _columns(size: str, elements: str, kind: str, operation: str, root: str, *group: str) -> str:
@@ -229,15 +220,6 @@ def _row_facts(row: BenchRow, table: Table) -> dict[str, Any]:
         "root": str(row.root),
     }
     for name, timing in (("out_of_place", row.out_of_place), ("in_place", row.in_place)):
-        facts[name] = {
-            "time": timing.time_us,
-            "alg_bw": algbw(row, timing),
-            "bus_bw": busbw(row, timing, table.collective, table.world.size),
-            "nwrong": timing.wrong,
-            "median_us": timing.median_us,
-            "mad_us": timing.mad_us,
-            "min_us": timing.least_us,
-            "max_us": timing.most_us,
-            "iterations": timing.iterations,
-        }
+        bandwidths = {"alg_bw": algbw(row, timing), "bus_bw": busbw(row, timing, table.collective, table.world.size)}
+        facts[name] = asdict(timing) | bandwidths
     return facts | {"actual_iterations": row.out_of_place.iterations}

@@ -101,13 +101,13 @@ def _timing(group: BenchGroup, call: BenchCall, asked: Mapping[str, Any]) -> dic
     samples = [fmean(row[place] for row in ranks) * 1e6 for place in range(iterations)]
     middle = median(samples)
     return {
-        "time_us": averaged([fmean(row) * 1e6 for row in ranks], asked["average"]),
+        "time": averaged([fmean(row) * 1e6 for row in ranks], asked["average"]),
         "iterations": iterations,
         "median_us": middle,
         "mad_us": median(abs(one - middle) for one in samples),
-        "least_us": min(samples),
-        "most_us": max(samples),
-        "wrong": wrong,
+        "min_us": min(samples),
+        "max_us": max(samples),
+        "nwrong": wrong,
     }
 
 

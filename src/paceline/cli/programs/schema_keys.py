@@ -23,9 +23,7 @@ SAME = {
     "run_id": "Id of the run.",
     "name": "Name of the job, `--name` or the script's own.",
     "status": "`InProgress`, `Completed`, `Failed`, `Stopping` or `Stopped`.",
-    "secondary_status": "The phase of a run that lasts, such as `Training`; else how it ended, such as `MaxRuntimeExceeded`.",
     "exit_code": "Exit code of `paceline run`; null while it lasts, or if nobody saw its end.",
-    "reason": "Why, in one sentence.",
     "directory": "The directory of the recording.",
     "command": "The command line, one word an element, without secrets.",
     "engine": "The engine that has the job.",
@@ -41,35 +39,21 @@ SAME = {
     "ranks": "Global ranks.",
     "attempt": "The attempt, from 0.",
     "code": "A code with a page: `paceline explain CODE`.",
-    "wall_seconds": "Time from the start of the run to its end, or to now.",
     "step": "Newest step of the rank that is furthest behind.",
     "step_seconds": "Duration of one step.",
-    "samples_per_second": "Samples of all ranks in a second, if batches are full; null where other loaders than that of steps are read.",
-    "ranks_here": "Number of ranks that have arrived; null once the run is over.",
     "ranks_wanted": "Number of ranks that the job needs.",
-    "spread": "The slowest rank's own time of a step over the median rank's.",
     "exposed_communication_fraction": "Fraction of the step: communication that no computation hides.",
-    "exposed_communication_seconds": "Communication that no computation hides.",
-    "loading_seconds": "Waiting for data.",
     "mean_step_seconds": "Mean duration of all measured steps.",
     "step_count": "Number of steps.",
-    "restart_count": "How often the ranks were started again.",
-    "resume_count": "How many of these restarts went on from kept state.",
-    "lost_step_count": "Steps that are made again because of these restarts; null: it is not known.",
-    "startup_seconds": "Time from the start of the run to its first step.",
     "not_judged": "What could not be looked at, and why.",
     "warnings": "What makes the answer doubtful.",
     "tier": "0 nothing was measured, 1 one measured step, 2 several sizes.",
-    "efficiency_fraction": "Speed of one device over that of one at the smallest size.",
     "terms_seconds": "The parts of the step, which add up to it.",
     "mad_seconds": "Median absolute deviation.",
-    "program": "Script and arguments.",
-    "notes": "What was assumed or failed.",
     "saw": "What was seen, and what was expected.",
     "next": "One command or one edit.",
     "more": "Where to read more.",
     "what": "What happened, with the name of the thing.",
-    "size_bytes": "Size in bytes.",
     "paceline": "Paceline itself.",
 }
 
@@ -83,7 +67,7 @@ class Schema:
     where: str
     """Who prints it, or which file holds it."""
     document: str = ""
-    """The class of the whole document, as `module:Class`."""
+    """The class of the whole document, as `module:Class without FIELD ...`."""
     keys: str = ""
     """A line for each key that no class describes, in the form that this module describes."""
     page: str = ""
@@ -119,12 +103,7 @@ world.backend                      Backend of the group.
 world.device                       `cpu` or `cuda`.
 world.torch                        Version of torch.
 world.devices                      The ranks, with nccl-tests' keys.
-world.devices[].rank
-world.devices[].hostname           Name of the host in the job.
-world.devices[].pid                Process id on that host.
-world.devices[].device             Number of the device.
-world.devices[].device_hex         PCI address of the device.
-world.devices[].device_info        Name of the device.
+world.devices[]                    = paceline.planner.nccl_tests:Rank without machine
 results                            A row for each size, with nccl-tests' keys and units.
 results[].size                     Bytes, all ranks' parts together.
 results[].count                    Elements of the call's argument.
@@ -134,15 +113,9 @@ results[].root                     Root as text; -1 for none.
 results[].actual_iterations        Number of iterations; fewer than asked for if the size took too long.
 results[].out_of_place             Times out of place.
 results[].in_place                 Times in place.
-results[].{place}.time             Time in us, as `-a` combines the ranks.
+results[].{place}                  = paceline.planner.nccl_tests:Timing
 results[].{place}.alg_bw           Algorithm bandwidth in 10^9 bytes a second.
 results[].{place}.bus_bw           Bus bandwidth in 10^9 bytes a second.
-results[].{place}.nwrong           Wrong elements; null: not checked.
-results[].{place}.median_us        Median over the iterations, us.
-results[].{place}.mad_us           Median absolute deviation, us.
-results[].{place}.min_us           Shortest iteration, us.
-results[].{place}.max_us           Longest iteration, us.
-results[].{place}.iterations       Number of iterations.
 left_out                           Measurements that were left out.
 left_out[]                         = paceline.planner.nccl_tests:Skipped
 out_of_bounds                      The check of the data.
@@ -678,13 +651,10 @@ not_judged
     Schema(
         name="paceline.stop/2",
         where="`paceline stop --json`",
+        document="paceline.cli.stop:Stopped without how",
         keys="""
 run_id
-accepted    Whether the run was told to end, and accepted it.
-now         Whether it was to end without grace.
-ended       Whether it had ended already.
-status
-exit_code
+now   Whether it was to end without grace.
 """,
     ),
     Schema(
@@ -753,14 +723,10 @@ summary                            The run in figures.
 summary.*                          See [paceline.summary/2](#pacelinesummary2).
 now                                The run at this moment; of a run that has ended, over the whole run.
 now.*                              See [paceline.top/2](#pacelinetop2).
-forecast                           When the job will be done; null: not known.
-forecast.*                         Fields of the event `forecast` of a [recording](recording.md).
+forecast                           = paceline.diagnosis.case:Forecast
 forecast_text                      The same as a sentence.
 told_live                          Findings of which something else was told while the run lasted.
-told_live[].code
-told_live[].ranks
-told_live[].live                   What was told first: confidence, and since which step.
-told_live[].now                    The same as the recording is judged now.
+told_live[]                        = paceline.diagnosis.verdict:LiveJudgement
 restart_lines                      What each restart went on from, in words.
 axis                               The time of the run, in equal parts. A list of values has one for each; null: not known.
 axis.from_ns                       Its begin, Unix time in ns.
@@ -771,9 +737,7 @@ pace.mean_seconds                  Mean of all ranks.
 pace.longest_seconds               The longest of any rank.
 lateness                           Who keeps the others waiting.
 lateness.rows                      The ranks of the newest attempt; of more than 64 ranks, the 64 latest. The map has all of them.
-lateness.rows[].rank
-lateness.rows[].host
-lateness.rows[].share              How much later than the first rank it came to the collectives, as a share of a step.
+lateness.rows[]                    = paceline.recording.lateness:LateRow
 grid                               The map: a row for each rank, a byte for each part of the time.
 grid.rows                          Every rank of the run.
 grid.rows[].rank
@@ -890,27 +854,27 @@ BEFORE = {
 
 def keys_of(schema: Schema) -> Iterator[Key]:
     """Every key of a schema, once, in order."""
-    keys = {key.path: key for key in _below("", _class(schema.document))} if schema.document else {}
-    return iter((keys | {key.path: key for key in _lines(schema.keys)}).values())
+    of_class = _described("", schema.document) if schema.document else ()
+    return iter({key.path: key for key in (*of_class, *_lines(schema.keys))}.values())
 
 
 def _lines(text: str) -> Iterator[Key]:
     for line in text.strip().splitlines():
         path, _, meaning = (part.strip() for part in line.strip().partition(" "))
         if meaning.startswith("= "):
-            name, _, left_out = meaning.removeprefix("= ").partition(" without ")
-            kind = _class(name)
-            if not path.endswith("]"):
-                yield Key(path, (kind.__doc__ or "").partition("\n")[0])
-            yield from _below(path, kind, left_out.split())
+            yield from _described(path, meaning.removeprefix("= "))
         else:
             yield Key(path, meaning or SAME[path.rpartition(".")[2]])
 
 
-def _class(name: str) -> type:
-    module, _, name = name.partition(":")
-    found: type = getattr(importlib.import_module(module), name)
-    return found
+def _described(path: str, definition: str) -> Iterator[Key]:
+    """The keys of a class, which is named as `module:Class without FIELD ...`, at a path."""
+    module, _, name = definition.partition(":")
+    name, _, left_out = name.partition(" without ")
+    kind = getattr(importlib.import_module(module), name)
+    if path and not path.endswith("]"):
+        yield Key(path, (kind.__doc__ or "").partition("\n")[0])
+    yield from _below(path, kind, left_out.split())
 
 
 def _below(path: str, kind: Any, left_out: Collection[str] = ()) -> Iterator[Key]:
