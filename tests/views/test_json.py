@@ -203,7 +203,7 @@ RESUME_LOOK = filled(ResumeLook, findings=(FOUND,), loops=(filled(LookedAtLoop),
 ENVIRONMENT = {
     "paceline": {"version": "1.0"}, "packages": {"msgspec": "1.0"}, "python": {"version": "3.11", "executable": "/usr/bin/python3"},
     "torch": {"version": "2.13", "cuda": "13.0", "reason": "", "not_tried": "",
-              "features": env.feature_lines({"hook": True}, {"hook": "strategies"}, "")},
+              "features": [{"name": "hook", "for": "strategies", "found": True, "reason": ""}]},
     "system": {"os": "Debian", "kernel": "6.1", "architecture": "x86_64", "libc": "glibc 2.36"},
     "cpu": {"model": "EPYC", "count": 8, "usable_count": 4, "quota_cpus": 2.0, "cgroup_version": 2},
     "memory": {
@@ -299,7 +299,7 @@ DOCUMENTS = {
         {"within": {"ranks": 2, "points": [[4096, 0.1]]}, "among": {"ranks": 2, "points": [[4096, 0.1]]}},
     ),
     "endpoints": lambda: written("endpoints.json", lambda _: endpoints.remember({"endpoint_url": "http://a"})),
-    "env": lambda: env.env_facts(ENVIRONMENT),
+    "env": lambda: msgspec.convert(ENVIRONMENT, env.EnvDocument),
     "error": lambda: error.error_json(UsageError("U03", "what", saw="saw", next="next", more="more")),
     "explain": lambda: page_facts("N01", pages()["N01"]),
     "explain_all": lambda: codes_facts({"U04": pages()["U04"]}),
@@ -506,10 +506,10 @@ def test_every_schema_in_the_source_is_on_the_page():
 
 
 def test_the_keys_of_this_machine_are_on_the_page():
-    from paceline.cli.env import _sections
+    from paceline.cli.env import env_document
     from paceline.probes.torch_version import read_torch
 
-    found = {path for path in paths_of(env.env_facts(_sections(read_torch(None)))) if path != "schema"}
+    found = {path for path in paths_of(msgspec.to_builtins(env_document(read_torch(None)))) if path != "schema"}
     told = [key.path for schema in SCHEMAS if schema.name == "paceline.env/2" for key in keys_of(schema)]
     assert [path for path in sorted(found) if not any(pattern(one).fullmatch(path) for one in told)] == []
 

@@ -148,7 +148,7 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
         channels=job.contract.channels,
         launcher="torch_distributed",
         torch_version=read_torch().version if engine == "local" and instance is None else None,
-        cpus_per_host=read_cpu()["usable_count"] if is_here and has_accelerator() is False else None,
+        cpus_per_host=read_cpu().usable_count if is_here and has_accelerator() is False else None,
         max_run_seconds=job.max_run_seconds,
         checkpoint_url=job.checkpoint_url,
         environment=environment,

@@ -246,66 +246,7 @@ among.points      [bytes, seconds].
     Schema(
         name="paceline.env/2",
         where="`paceline env --json`",
-        keys="""
-paceline
-paceline.version             Version of paceline.
-packages                     What paceline depends on.
-packages.{name}              Version; null: not installed.
-python                       The interpreter of the ranks.
-python.version               Its version.
-python.executable            Its path.
-torch                        Its torch.
-torch.version                Version; null: not known.
-torch.cuda                   Version of CUDA that it was built for; null: none.
-torch.reason                 Why the version is not known.
-torch.not_tried              Says that nobody has run paceline on this torch; empty: somebody has, or the version is not known.
-torch.features               What paceline uses of it.
-torch.features[].name        Name of the feature.
-torch.features[].for         What paceline uses it for.
-torch.features[].found       Whether it is there; null: not looked at.
-torch.features[].reason      Why it was not looked at.
-system                       The operating system.
-system.os                    Its name and version.
-system.kernel                Version of the kernel.
-system.architecture          Of the processor, such as `x86_64`.
-system.libc                  The C library and its version.
-cpu                          The processors.
-cpu.model                    Name of the model.
-cpu.count                    Number of CPUs of the host.
-cpu.usable_count             Number of CPUs that this process may use.
-cpu.quota_cpus               CPUs that the control group allows; null: no quota.
-cpu.cgroup_version           1 or 2; null: no control group was seen.
-memory                       The memory.
-memory.total_bytes           Of the host.
-memory.available_bytes       What is left of it.
-memory.used_bytes            What is in use.
-memory.swap_used_bytes       Swap in use.
-memory.cgroup_limit_bytes    What the control group allows; null: no limit.
-memory.cgroup_used_bytes     What the control group uses.
-memory.cgroup_version        1 or 2; null: no control group was seen.
-memory.shm                   /dev/shm; null: it is not there.
-memory.shm.total_bytes       Its size.
-memory.shm.available_bytes   What is left of it.
-namespaces                   Network namespaces, for `--local-hosts`.
-namespaces.allowed           Whether this user may make them.
-namespaces.reason            Why not.
-gpus                         The GPUs.
-gpus.devices                 Each GPU; null: NVML could not be asked.
-gpus.devices[]               = paceline.probes.gpus:Gpu
-gpus.reason                  Why NVML could not be asked.
-gpus.visible_count           Number of GPUs that a rank would see; null: not known.
-gpus.visible_reason          Why that many.
-interfaces                   The network interfaces.
-interfaces[].name            Name of the interface.
-interfaces[].up              Whether it is up; null: not known.
-interfaces[].addresses       Its IPv4 and IPv6 addresses.
-interfaces[].speed_mbps      10^6 bits a second; null: not known.
-interfaces[].mtu_bytes       Largest packet.
-limits                       Limits that the ranks inherit; null: no limit.
-limits.{name}                One of them; a name that ends with `_bytes` has bytes.
-variables                    Environment variables that concern a job, without secrets.
-variables.{name}             Value of one of them.
-""",
+        document="paceline.views.env:EnvDocument",
     ),
     Schema(
         name="paceline.error/1",
