@@ -10,7 +10,7 @@ from typing import Any
 from paceline.cli.parsing import find_directories
 from paceline.cli.progress import ProgressLine
 from paceline.cli.terminal import use_color
-from paceline.diagnosis.case import from_plain
+from paceline.diagnosis.case import fact_or_none
 from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.errors import HostLost, NotEnoughEvidence, UsageError
 from paceline.facts import Run
@@ -115,13 +115,8 @@ def last_looks(events: Iterable[Mapping[str, Any]], wanted: frozenset[int] | Non
 
 def _looks(plain: Any) -> list[RankSnapshot]:
     """The readable snapshots: a recording may be truncated, or of a later version."""
-    looks = []
-    for one in plain if isinstance(plain, Sequence) else ():
-        try:
-            looks.append(from_plain(RankSnapshot, one))
-        except ValueError:
-            continue
-    return looks
+    looks = (fact_or_none(RankSnapshot, one) for one in (plain if isinstance(plain, Sequence) else ()))
+    return [look for look in looks if look is not None]
 
 
 def wanted_ranks(text: str | None) -> frozenset[int] | None:

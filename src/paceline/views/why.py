@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from paceline.diagnosis.case import Case, Level, Stall, from_plain
+from paceline.diagnosis.case import Case, Level, Stall, fact_or_none
 from paceline.diagnosis.restarts import totals
 from paceline.diagnosis.run_state import how_it_ended, run_state
 from paceline.diagnosis.time_limit import forecast_text, will_be_cut
@@ -161,9 +161,8 @@ def earlier(diagnosis: Diagnosis, case: Case) -> Iterator[EarlierFinding]:
         attempt = event.get("attempt")
         if event.get("event") != "cause" or not isinstance(attempt, int) or attempt > case.attempt:
             continue
-        try:
-            finding = from_plain(CauseFinding, event.get("finding"))
-        except msgspec.ValidationError:
+        finding = fact_or_none(CauseFinding, event.get("finding"))
+        if finding is None:
             continue
         claim = attempt, finding.code, finding.ranks
         if attempt < case.attempt:

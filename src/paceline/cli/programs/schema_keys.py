@@ -22,39 +22,23 @@ from paceline.cli.programs.api_page import fields_of
 SAME = {
     "run_id": "Id of the run.",
     "name": "Name of the job, `--name` or the script's own.",
-    "status": "`InProgress`, `Completed`, `Failed`, `Stopping` or `Stopped`.",
-    "exit_code": "Exit code of `paceline run`; null while it lasts, or if nobody saw its end.",
     "directory": "The directory of the recording.",
     "command": "The command line, one word an element, without secrets.",
     "engine": "The engine that has the job.",
     "started_ns": "When it started, Unix time in ns.",
-    "finished_ns": "When it ended, Unix time in ns; null: it lasts, or its agent left no word.",
     "t_ns": "Unix time in ns.",
-    "first_host": "Name of the first host.",
     "agent_pid": "Process id of the agent on that host.",
     "paceline_version": "Version of paceline.",
     "host": "Name of the host in the job.",
-    "hosts": "Names of the hosts.",
     "rank": "Global rank.",
-    "ranks": "Global ranks.",
     "attempt": "The attempt, from 0.",
     "code": "A code with a page: `paceline explain CODE`.",
-    "step": "Newest step of the rank that is furthest behind.",
-    "step_seconds": "Duration of one step.",
-    "ranks_wanted": "Number of ranks that the job needs.",
-    "exposed_communication_fraction": "Fraction of the step: communication that no computation hides.",
-    "mean_step_seconds": "Mean duration of all measured steps.",
     "step_count": "Number of steps.",
     "not_judged": "What could not be looked at, and why.",
     "warnings": "What makes the answer doubtful.",
     "tier": "0 nothing was measured, 1 one measured step, 2 several sizes.",
     "terms_seconds": "The parts of the step, which add up to it.",
-    "mad_seconds": "Median absolute deviation.",
     "saw": "What was seen, and what was expected.",
-    "next": "One command or one edit.",
-    "more": "Where to read more.",
-    "what": "What happened, with the name of the thing.",
-    "paceline": "Paceline itself.",
 }
 
 
@@ -132,10 +116,10 @@ strategies                         Of `bench step`: the strategies.
 strategies[].gradients             Name, as for `--gradients`.
 strategies[].exact                 Whether its average is exact.
 strategies[].step_seconds          Duration of one step; null: it failed.
-strategies[].mad_seconds
+strategies[].mad_seconds  Median absolute deviation.
 strategies[].step_count
 strategies[].times_plain           How many times as fast as plain DDP.
-strategies[].exposed_communication_fraction
+strategies[].exposed_communication_fraction  Fraction of the step: communication that no computation hides.
 strategies[].run_ids               Ids of its runs, until they are deleted.
 strategies[].said                  What the ranks reported about the strategy.
 strategies[].failure               Why it failed; empty: it did not.
@@ -255,10 +239,10 @@ among.points      [bytes, seconds].
         keys="""
 code
 exit_code   Exit code of this command.
-what
+what  What happened, with the name of the thing.
 saw
-next
-more
+next  One command or one edit.
+more  Where to read more.
 """,
     ),
     Schema(
@@ -385,7 +369,7 @@ pid                                Process id of the server.
         keys="""
 cursor                             Say it as `after` the next time. If nothing changed since then, it is the only key.
 behind_seconds                     How old the page of a wide run is, which is made seldom; beside it:
-step
+step  Newest step of the rank that is furthest behind.
 last_step_seconds_ago              How long ago the newest step of a rank ended.
 title                              Title of the page.
 ended                              Whether no more will change.
@@ -470,7 +454,7 @@ against                    With `--against`: a recorded run beside the plan.
 against.run_id
 against.step_count
 against.step_seconds       Duration of one step.
-against.mean_step_seconds
+against.mean_step_seconds  Mean duration of all measured steps.
 against.difference_fraction  Measured over predicted, minus 1.
 against.within_interval    Whether the measured step lies in the predicted interval.
 against.terms_seconds      The parts of the step.
@@ -515,7 +499,7 @@ predictions[]       = paceline.planner.rehearsal:Prediction without ranks_per_ho
 predictions[].warnings
 predictions[].devices           Number of ranks.
 predictions[].devices_per_host  Ranks of each host.
-predictions[].step_seconds
+predictions[].step_seconds  Duration of one step.
 predictions[].step_seconds_low  Lower end of the interval.
 predictions[].step_seconds_high Upper end of the interval.
 predictions[].tier
@@ -545,7 +529,7 @@ run_id
 name
 command
 started_ns
-first_host
+first_host  Name of the first host.
 hosts_wanted         [smallest, largest] number of hosts.
 agent_pid
 agent_start_ticks    Start of that process in clock ticks after the boot.
@@ -650,10 +634,10 @@ identity.run_id
 identity.name
 identity.command
 identity.started_ns
-identity.finished_ns
+identity.finished_ns  When it ended, Unix time in ns; null: it lasts, or its agent left no word.
 identity.paceline_version
-identity.hosts
-identity.ranks_wanted
+identity.hosts  Names of the hosts.
+identity.ranks_wanted  Number of ranks that the job needs.
 identity.directory
 state                              The badge.
 state.words                        The state, and since when no step ends.
