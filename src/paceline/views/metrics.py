@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
 from paceline.diagnosis.case import Case
 from paceline.diagnosis.restarts import totals
 from paceline.diagnosis.verdict import Diagnosis
@@ -17,7 +19,6 @@ from paceline.views.host_load import HostUsage
 from paceline.views.pace import Pace, RankPace
 from paceline.views.summary import summary_facts
 
-SCHEMA = "paceline.metrics/1"
 Labels = Mapping[str, str]
 _ESCAPED = {"\\": "\\\\", '"': '\\"', "\n": "\\n"}
 _OF_A_HOST = (
@@ -86,18 +87,46 @@ def metrics_text(found: Iterable[Metric]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def metrics_facts(found: Iterable[Metric], run: Run) -> dict[str, Any]:
+class MetricSample(msgspec.Struct, frozen=True):
+    """One value of a metric."""
+
+    labels: Mapping[str, str]
+    """Its labels."""
+    value: float
+    """The value."""
+
+
+class MetricDocument(msgspec.Struct, frozen=True):
+    """One metric, for programs."""
+
+    name: str
+    """Name of the metric."""
+    type: str
+    """`counter` or `gauge`."""
+    help: str
+    """What it is."""
+    samples: tuple[MetricSample, ...]
+    """Its values."""
+
+
+class MetricsDocument(msgspec.Struct, frozen=True, tag_field="schema", tag="paceline.metrics/1"):
+    """The metrics of a run, for programs."""
+
+    run_id: str
+    """Id of the run."""
+    metrics: tuple[MetricDocument, ...]
+    """What `paceline metrics` prints as text."""
+
+
+def metrics_facts(found: Iterable[Metric], run: Run) -> MetricsDocument:
     """The same for a program."""
-    shown = [
-        {
-            "name": metric.name,
-            "type": metric.kind,
-            "help": metric.help,
-            "samples": [{"labels": dict(labels), "value": value} for labels, value in metric.samples],
-        }
-        for metric in found
-    ]
-    return {"schema": SCHEMA, "run_id": run.id, "metrics": shown}
+    return MetricsDocument(
+        run.id,
+        tuple(
+            MetricDocument(one.name, one.kind, one.help, tuple(MetricSample(*sample) for sample in one.samples))
+            for one in found
+        ),
+    )
 
 
 def _of_run(evidence: Evidence, case: Case, diagnosis: Diagnosis, now_ns: int) -> Iterator[Metric]:

@@ -31,14 +31,11 @@ SAME = {
     "paceline_version": "Version of paceline.",
     "host": "Name of the host in the job.",
     "rank": "Global rank.",
-    "attempt": "The attempt, from 0.",
-    "code": "A code with a page: `paceline explain CODE`.",
     "step_count": "Number of steps.",
     "not_judged": "What could not be looked at, and why.",
     "warnings": "What makes the answer doubtful.",
     "tier": "0 nothing was measured, 1 one measured step, 2 several sizes.",
     "terms_seconds": "The parts of the step, which add up to it.",
-    "saw": "What was seen, and what was expected.",
 }
 
 
@@ -236,14 +233,7 @@ among.points      [bytes, seconds].
         name="paceline.error/1",
         where="Every verb with `--json`, in place of its answer, if paceline refuses or fails",
         page="codes.md",
-        keys="""
-code
-exit_code   Exit code of this command.
-what  What happened, with the name of the thing.
-saw
-next  One command or one edit.
-more  Where to read more.
-""",
+        document="paceline.views.error:ErrorDocument",
     ),
     Schema(
         name="paceline.explain/1",
@@ -252,7 +242,7 @@ more  Where to read more.
         keys="""
 codes                     Without a CODE: every code with the title of its page.
 codes.{name}              Title of one page.
-code
+code  A code with a page: `paceline explain CODE`.
 title                     Title of the page.
 what_it_means             Its sections, as text.
 why_it_matters            Section.
@@ -390,7 +380,7 @@ model.*                            One of them.
 lines                              The newest lines that were asked for, the oldest first.
 lines[].rank
 lines[].host
-lines[].attempt
+lines[].attempt  The attempt, from 0.
 lines[].stream                     `out` or `err`.
 lines[].t_ns
 lines[].text                       The line.
@@ -400,15 +390,7 @@ left_out                           What was not read, or is not shown.
     Schema(
         name="paceline.logs/2",
         where="`paceline logs --json`, one object a line",
-        keys="""
-run_id
-host
-attempt
-rank
-stream    `stdout` or `stderr`.
-t_ns      When the line came, Unix time in ns, to a second; null: not recorded.
-text      The line.
-""",
+        document="paceline.views.logs:LogLineDocument",
     ),
     Schema(
         name="paceline.plan/2",
@@ -563,14 +545,11 @@ sha256      SHA-256 of the text of `manifest`.
     Schema(
         name="paceline.stack/2",
         where="`paceline stack --json`",
+        document="paceline.views.stack:StackDocument without snapshots",
         keys="""
-run_id
-ended                 Whether the run has ended; the snapshots are then the last ones.
-groups                Ranks at the same lines, the largest group first.
-snapshots             One for each rank.
+snapshots             One for each rank, without fields at their default.
 snapshots[]           = paceline.diagnosis.snapshots:RankSnapshot without at_ns
 snapshots[].t_ns      When it was taken, Unix time in ns.
-not_judged
 """,
     ),
     Schema(
@@ -612,17 +591,7 @@ job.platform.*             Fields of CreateTrainingJob.
     Schema(
         name="paceline.metrics/1",
         where="`paceline metrics --json`",
-        keys="""
-run_id
-metrics                             What `paceline metrics` prints as text.
-metrics[].name                      Name of the metric.
-metrics[].type                      `counter` or `gauge`.
-metrics[].help                      What it is.
-metrics[].samples                   Its values.
-metrics[].samples[].labels          The labels of a value.
-metrics[].samples[].labels.*        Text of a label.
-metrics[].samples[].value           The value.
-""",
+        document="paceline.views.metrics:MetricsDocument",
     ),
     Schema(
         name="paceline.page/1",
@@ -748,7 +717,7 @@ device_type        `cpu` or `cuda`, as the script saw it.
 torch              Version of torch.
 code               Why there is no trace: a code with a page.
 what               Why there is no trace.
-saw
+saw  What was seen, and what was expected.
 lacks              The package without which nothing can be traced; empty: none is missing.
 file               The user's file at which it failed.
 line               The line in that file.
