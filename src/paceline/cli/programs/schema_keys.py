@@ -161,21 +161,7 @@ results[].points.{name}  [seconds, median absolute deviation in seconds, number 
         name="paceline.resume_export/1",
         where="`paceline resume --export --json`",
         page="running.md#resume-preview",
-        keys="""
-file                   The file that was written.
-size_bytes             Its size.
-run_id                 The run that saved the state.
-step                   The step after which the state was taken.
-saved_ns               When it was saved.
-damaged_steps          Newer saved steps, which are damaged and passed over.
-models                 The state dicts of models, by the names of the script's variables.
-models[].name          The variable.
-models[].tensor_count  Number of tensors in its state dict.
-optimizers             Names of the optimizers whose state dicts are in the file.
-schedulers             Names of the schedulers whose state dicts are in the file.
-values                 Names of the other variables that are in the file: plain values and tensors.
-left_out               Names of variables that hold anything else.
-""",
+        document="paceline.views.exported_state:ExportDocument",
     ),
     Schema(
         name="paceline.checks/1",
@@ -455,14 +441,7 @@ against.not_judged
     Schema(
         name="paceline.prune/2",
         where="`paceline prune --json`",
-        keys="""
-deleted               Whether they were deleted; false with `--dry-run`.
-runs                  The runs that have ended and may go.
-runs[].run_id
-runs[].directories    The directories of all its tries, the newest first.
-runs[].age_seconds    Time since its newest file was written.
-runs[].size_bytes     Room on the disk.
-""",
+        document="paceline.views.prune:PruneDocument",
     ),
     Schema(
         name="paceline.ps/2",
