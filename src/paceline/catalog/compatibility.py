@@ -35,7 +35,7 @@ class Reason:
     text: str
     """The fact."""
     forbids: bool | None
-    """True: the job cannot run; False: it can, with a cost; None: not known."""
+    """true: the job cannot run; false: it can, with a cost; None: not known."""
     numbers: Mapping[str, float] = field(default_factory=dict)
     """Figures of the fact."""
 

@@ -41,7 +41,7 @@ class Advice:
     how: str
     """How it is made."""
     gain_fraction: float | None
-    """By how much less a sample takes of what `aim` says; None: the gain is that the step fits at all."""
+    """By how much less a sample takes, of money or time; None: the gain is that the step fits at all."""
     before: Row
     """The row as it is."""
     after: Row

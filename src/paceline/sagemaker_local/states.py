@@ -51,7 +51,7 @@ class TrainingJobState:
     transitions: tuple[Transition, ...] = ()
     """[secondary status, when it began, when it ended], the oldest first."""
     created: float
-    """When the job was created."""
+    """When the job was created, in seconds since 1970, as all times here."""
     modified: float
     """When the state changed last."""
     training_started: float | None = None

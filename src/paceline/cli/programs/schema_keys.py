@@ -550,7 +550,8 @@ handle            By which the engine finds the job.
 handle.{name}     The engine's own keys.
 name
 submitted_ns      When it was submitted, Unix time in ns.
-job               = paceline.launch.engines.submission:Submission
+job               = paceline.launch.engines.submission:Submission without file
+job.file          The job file for every agent.
 job.file.*        See [paceline.job/1](#pacelinejob1).
 job.environment.{name}     `***`: values may be secrets.
 job.platform.*             Fields of CreateTrainingJob.
@@ -732,11 +733,13 @@ def keys_of(schema: Schema) -> Iterator[Key]:
 
 
 def _lines(text: str) -> Iterator[Key]:
+    said: set[str] = set()
     for line in text.strip().splitlines():
         path, _, meaning = (part.strip() for part in line.strip().partition(" "))
         if meaning.startswith("= "):
-            yield from _described(path, meaning.removeprefix("= "))
+            yield from (key for key in _described(path, meaning.removeprefix("= ")) if key.path not in said)
         else:
+            said.add(path)
             yield Key(path, meaning or SAME[path.rpartition(".")[2]])
 
 
