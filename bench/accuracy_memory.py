@@ -126,7 +126,7 @@ def section() -> str:
 
 def _opening(judged: list[Verdict]) -> list[str]:
     failed = [each for each in judged if not each.ran]
-    wrong = sum(each.answer.fit is Fit.FITS for each in failed)
+    wrong = sum(each.answer.verdict is Fit.FITS for each in failed)
     return [
         "## Memory",
         "",
@@ -154,7 +154,7 @@ def _table(judged: list[Verdict]) -> list[str]:
             groups[(each.row["model"], each.row["precision"])].append(each)
             groups[("all", "")].append(each)
     for (model, precision), rows in sorted(groups.items()):
-        count = Counter(each.answer.fit for each in rows)
+        count = Counter(each.answer.verdict for each in rows)
         shares = sorted(each.share for each in rows)
         ratios = sorted(each.peak_mib * MIB / (each.answer.need_bytes or 1) for each in rows if each.peak_mib)
         lines.append(
@@ -178,7 +178,7 @@ def _out_of_memory(judged: list[Verdict]) -> list[str]:
             need = (each.answer.need_bytes or 0) / MIB
             lines.append(
                 f"| {row['system']} | {row['model']} | {row['precision']} | {row['gpu_memory_mib']} | {need:.0f} | {each.share:.2f} "
-                f"| {each.answer.fit.value} |"
+                f"| {each.answer.verdict.value} |"
             )
     return [*lines, ""]
 

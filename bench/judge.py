@@ -40,6 +40,7 @@ from paceline.recording.runs import create_run, write_run
 from paceline.recording.segments import append_segment
 from paceline.recording.writer import EventLog
 from paceline.rules import all_causes
+from paceline.views.documents import json_text
 from paceline.views.why import WhyPage, why_json, why_text
 
 WANTED_MS, WANTED_RANKS = 1000.0, 4096
@@ -94,7 +95,7 @@ def judge_made_up(ranks: int, rounds: int) -> tuple[dict[str, float], list[str]]
 
     def view() -> None:
         why_text(found["said"], found["case"], WhyPage())
-        json.dumps(why_json(found["said"], run))
+        json_text(why_json(found["said"], run))
 
     times = cpu_ms({"facts from the events": build, "causes": judge, "page and object": view}, rounds)
     said: Diagnosis = found["said"]

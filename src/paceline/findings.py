@@ -74,9 +74,9 @@ class Finding:
     """One thing found, in the four parts of every message: what, saw, next, more."""
 
     code: str
-    """The page that `paceline explain` prints."""
+    """A code with a page: `paceline explain CODE`."""
     severity: Severity
-    """How severe it is."""
+    """`error`, `warning` or `notice`."""
     what: str
     """What happened, with the name of the thing."""
     saw: str
@@ -84,13 +84,17 @@ class Finding:
     next: str
     """One command or one edit."""
     more: str = ""
-    """Where to read more."""
+    """Where to read more; by default the page of the code."""
     confidence: Confidence = Confidence.HIGH
-    """How certain the finding is."""
-    file: str = ""
-    """The source file of the finding, as messages name it; empty: the finding is about no file."""
+    """`high`, `likely` or `unclear`: how certain it is."""
+    file: str | None = None
+    """The source file, as messages name it; None: it is about no file."""
     line: int | None = None
-    """The line in that file, counted from 1."""
+    """The line in that file, from 1; None: it is about no line."""
+
+    def __post_init__(self) -> None:
+        if not self.more:
+            object.__setattr__(self, "more", f"paceline explain {self.code}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ import os
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
-from paceline.views.env import env_facts, env_text, feature_lines
+from paceline.views.env import EnvDocument, env_text
 
 SECTIONS = {
     "paceline": {"version": "0.1.0"},
@@ -87,25 +88,27 @@ variables     NCCL_DEBUG=INFO
 
 
 def test_the_environment_is_half_a_screen_of_text():
-    assert env_text(env_facts(SECTIONS)) == TEXT
+    assert env_text(msgspec.convert(SECTIONS, EnvDocument)) == TEXT
 
 
 def test_what_was_not_looked_at_is_listed_with_its_reason():
-    purposes = {"flight recorder": "a", "worker server": "b"}
+    names, reason = ("flight recorder", "worker server"), "paceline env --torch"
     torch = {
         "version": "2.6.0",
         "cuda": None,
         "reason": "",
         "not_tried": "torch 2.99.0 was never tried",
-        "features": feature_lines(None, purposes, "paceline env --torch"),
+        "features": [{"name": name, "for": "a", "found": None, "reason": reason} for name in names],
     }
     gpus = {"devices": None, "reason": "NVML: Shared Library Not Found", "visible_count": None, "visible_reason": ""}
-    text = env_text(env_facts({**SECTIONS, "torch": torch, "gpus": gpus}))
+    text = env_text(msgspec.convert({**SECTIONS, "torch": torch, "gpus": gpus}, EnvDocument))
     assert "not judged (paceline env --torch): flight recorder, worker server" in text
     assert "\n              torch 2.99.0 was never tried\n" in text
     assert "gpu           not judged: NVML: Shared Library Not Found" in text
     absent = {"version": None, "cuda": None, "reason": "torch is not installed for /venv/bin/python", "features": []}
-    assert "torch         not judged: torch is not installed" in env_text(env_facts({**SECTIONS, "torch": absent}))
+    assert "torch         not judged: torch is not installed" in env_text(
+        msgspec.convert({**SECTIONS, "torch": absent}, EnvDocument)
+    )
 
 
 @pytest.mark.process

@@ -127,10 +127,10 @@ def test_the_list_has_the_hang_and_the_cause_of_an_end():
     assert lines[1].split()[:6] == ["r-7f3a91", "train", "InProgress", "2/2", "30", "-"]
     assert lines[1].endswith("N01 hangs 26 s, rank 0")
     assert lines[2].endswith("N01 rank asleep, rank 0  exit 202  stopped on a confirmed hang")
-    facts = ps_facts(listed)["runs"]
-    assert [one["state"] for one in facts] == ["hangs", "failed"]
-    assert [one["finding"]["code"] for one in facts] == ["N01", "N01"]
-    assert [one["stands_still_since_ns"] for one in facts] == [STALL.since_ns, None]
+    facts = ps_facts(listed).runs
+    assert [one.state for one in facts] == ["hangs", "failed"]
+    assert [one.finding.code for one in facts] == ["N01", "N01"]
+    assert [one.stands_still_since_ns for one in facts] == [STALL.since_ns, None]
 
 
 def test_the_picture_of_a_hanging_run_begins_with_the_hang_and_has_no_pace():
@@ -139,7 +139,7 @@ def test_the_picture_of_a_hanging_run_begins_with_the_hang_and_has_no_pace():
     assert lines[1].startswith(" hangs for 26 s after step 30: N01") and lines[1].endswith("(paceline why r-7f3a91)")
     assert " ms" not in lines[2] and "LATE" not in "".join(lines)
     assert [line.split()[-1] for line in lines if line.split()[:1] in (["0"], ["1"])] == ["late", "waits"]
-    assert top_facts(evidence, pace(RANKS), (), now_ns=NOW)["state"] == "hangs"
+    assert top_facts(evidence, pace(RANKS), (), now_ns=NOW).state == "hangs"
 
 
 def test_the_list_says_where_runs_of_other_directories_are():

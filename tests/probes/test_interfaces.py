@@ -28,10 +28,10 @@ def test_an_address_with_a_label_is_its_interfaces():
 
 
 def test_the_loopback_of_this_machine_is_there():
-    (lo,) = [one for one in read_interfaces() if one["name"] == "lo"]
-    assert "127.0.0.1" in lo["addresses"] and lo["up"] and lo["mtu_bytes"] and lo["speed_mbps"] is None
+    (lo,) = [one for one in read_interfaces() if one.name == "lo"]
+    assert "127.0.0.1" in lo.addresses and lo.up and lo.mtu_bytes and lo.speed_mbps is None
 
 
 def test_without_sysfs_the_addresses_are_known(tmp_path):
-    (lo,) = [one for one in read_interfaces(tmp_path / "none") if one["name"] == "lo"]
-    assert "127.0.0.1" in lo["addresses"] and (lo["up"], lo["mtu_bytes"]) == (None, None)
+    (lo,) = [one for one in read_interfaces(tmp_path / "none") if one.name == "lo"]
+    assert "127.0.0.1" in lo.addresses and (lo.up, lo.mtu_bytes) == (None, None)

@@ -1,12 +1,14 @@
 """Verdicts before a run, as text and for a program; docs/checks.md says what the rules say."""
 
+import msgspec
+
 from paceline.cli.programs.write_docs import checks_text as checks_of_the_docs
 from paceline.cli.programs.write_docs import main
 from paceline.findings import Finding, Judgement, Rule, Severity, Verdict
 from paceline.rules.job_facts import all_checks
 from paceline.terminal_text import BOLD_RED, painted
 from paceline.views.check_pages import checks_page
-from paceline.views.checks import checks_facts, checks_text
+from paceline.views.checks import MissingFact, checks_facts, checks_text
 
 VERDICTS = (
     Verdict(
@@ -56,10 +58,9 @@ def test_color_is_for_those_who_ask():
 
 def test_a_program_gets_the_same():
     facts = checks_facts(VERDICTS)
-    assert facts["schema"] == "paceline.checks/1"
-    assert facts["passed"] is False
-    assert facts["counts"] == {"error": 1, "warning": 1, "notice": 0}
-    assert facts["findings"][0] == {
+    assert facts.passed is False
+    assert facts.counts == {"error": 1, "warning": 1, "notice": 0}
+    assert msgspec.to_builtins(facts.findings[0]) == {
         "code": "K03",
         "severity": "error",
         "confidence": "high",
@@ -70,9 +71,9 @@ def test_a_program_gets_the_same():
         "file": None,
         "line": None,
     }
-    assert facts["silent"] == ["K06"]
-    assert facts["not_judged"][2] == {"code": "K11", "missing": "the network of the hosts: their machine type"}
-    assert checks_facts([Verdict("K06", Judgement.SILENT)])["passed"] is True
+    assert facts.silent == ("K06",)
+    assert facts.not_judged[2] == MissingFact("K11", "the network of the hosts: their machine type")
+    assert checks_facts([Verdict("K06", Judgement.SILENT)]).passed is True
 
 
 def test_the_page_has_a_row_and_a_section_for_each_check():

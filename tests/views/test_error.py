@@ -3,6 +3,7 @@
 import traceback
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import paceline
@@ -54,7 +55,7 @@ def test_colour_is_only_there_when_asked_for():
 
 
 def test_a_program_gets_the_same_parts():
-    assert error_json(IN_USE) == {
+    assert msgspec.to_builtins(error_json(IN_USE)) == {
         "schema": "paceline.error/1",
         "code": "U04",
         "exit_code": 2,

@@ -196,7 +196,7 @@ RESUME_LOOK = filled(ResumeLook, findings=(FOUND,), loops=(filled(LookedAtLoop),
 ENVIRONMENT = {
     "paceline": {"version": "1.0"}, "packages": {"msgspec": "1.0"}, "python": {"version": "3.11", "executable": "/usr/bin/python3"},
     "torch": {"version": "2.13", "cuda": "13.0", "reason": "", "not_tried": "",
-              "features": env.feature_lines({"hook": True}, {"hook": "strategies"}, "")},
+              "features": [{"name": "hook", "for": "strategies", "found": True, "reason": ""}]},
     "system": {"os": "Debian", "kernel": "6.1", "architecture": "x86_64", "libc": "glibc 2.36"},
     "cpu": {"model": "EPYC", "count": 8, "usable_count": 4, "quota_cpus": 2.0, "cgroup_version": 2},
     "memory": {
@@ -292,7 +292,7 @@ DOCUMENTS = {
         {"within": {"ranks": 2, "points": [[4096, 0.1]]}, "among": {"ranks": 2, "points": [[4096, 0.1]]}},
     ),
     "endpoints": lambda: written("endpoints.json", lambda _: endpoints.remember({"endpoint_url": "http://a"})),
-    "env": lambda: env.env_facts(ENVIRONMENT),
+    "env": lambda: msgspec.convert(ENVIRONMENT, env.EnvDocument),
     "error": lambda: error.error_json(UsageError("U03", "what", saw="saw", next="next", more="more")),
     "explain": lambda: page_facts("N01", pages()["N01"]),
     "explain_all": lambda: codes_facts({"U04": pages()["U04"]}),
@@ -330,7 +330,7 @@ DOCUMENTS = {
         Case(run=RUN, now_ns=4, lasts=False, events=(CHECKED, EARLIER)),
     ),
     "formula": lambda: msgspec.to_builtins(FORMULA),
-    "memory": lambda: plan_json.memory_facts(Memory(fit=Fit.FITS, need_bytes=1, parts={"gradients": 1})),
+    "memory": lambda: plan_json.memory_facts(Memory(verdict=Fit.FITS, need_bytes=1, parts_bytes={"gradients": 1})),
     "instances": lambda: instances.instances_facts(
         [MACHINE, instances.Described(machine=MachineType(name="bare"))], ["efa"]
     ),
@@ -353,9 +353,7 @@ DOCUMENTS = {
     ),
     "submitted": lambda: submit_view.submitted_facts(filled(submit_view.Taken, run_id="r-1")),
     "summary": lambda: summary_view.summary_facts(EVIDENCE),
-    "top": lambda: top_view.top_facts(
-        EVIDENCE, filled(Pace, ranks=(filled(RankPace),)), [RunLoad(now=USAGE, mean=USAGE, peak=USAGE)], now_ns=1
-    ),
+    "top": lambda: top_view.top_facts(EVIDENCE, filled(Pace, ranks=(filled(RankPace),)), [filled(RunLoad)], now_ns=1),
     "trace": lambda: trace_json.to_plain(WORKLOAD),
     "bare_trace": lambda: trace_json.to_plain(Workload()),
     "tree": lambda: written(".paceline.json", a_tree),
@@ -397,7 +395,7 @@ def page_facts_of_a_run():
             case=Case(run=RUN, now_ns=4, lasts=True, forecast=filled(Forecast), looks={0: SNAPSHOT}),
             diagnosis=Diagnosis(findings=(dataclasses.replace(FINDING, since_step=13),), not_judged=("S01",)),
             pace=filled(Pace, ranks=(filled(RankPace),)),
-            loads=[RunLoad(now=USAGE, mean=USAGE, peak=USAGE)],
+            loads=[filled(RunLoad)],
             axis=TimeAxis(1, 5, 2),
             steps=[StepColumns("algo-1", 0, 0, [0, 2], [0, 8], [0, 5])],
             late=late_rows((), events, TimeAxis(1, 5, 2))[0],
@@ -413,7 +411,9 @@ def page_facts_of_a_run():
 
 @cache
 def document(name):
-    return json.loads(json.dumps(DOCUMENTS[name]()), parse_float=lambda text: float(f"{float(text):.9g}"))
+    return json.loads(
+        json.dumps(msgspec.to_builtins(DOCUMENTS[name]())), parse_float=lambda text: float(f"{float(text):.9g}")
+    )
 
 
 def golden(name):
@@ -499,10 +499,10 @@ def test_every_schema_in_the_source_is_on_the_page():
 
 
 def test_the_keys_of_this_machine_are_on_the_page():
-    from paceline.cli.env import _sections
+    from paceline.cli.env import env_document
     from paceline.probes.torch_version import read_torch
 
-    found = {path for path in paths_of(env.env_facts(_sections(read_torch(None)))) if path != "schema"}
+    found = {path for path in paths_of(msgspec.to_builtins(env_document(read_torch(None)))) if path != "schema"}
     told = [key.path for schema in SCHEMAS if schema.name == "paceline.env/2" for key in keys_of(schema)]
     assert [path for path in sorted(found) if not any(pattern(one).fullmatch(path) for one in told)] == []
 

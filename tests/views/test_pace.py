@@ -28,7 +28,7 @@ def test_the_whole_life_is_looked_at_where_there_was_no_look_before():
     now = pace([rank(0), rank(1, steps=99, step=9.9)], ranks_wanted=2)
     assert (now.step, now.ranks_here, now.ranks_wanted) == (99, 2, 2)
     assert now.step_seconds == pytest.approx(0.1)
-    assert now.communication_fraction == pytest.approx((0.2 + 2 / 9.9) / 2)
+    assert now.exposed_communication_fraction == pytest.approx((0.2 + 2 / 9.9) / 2)
 
 
 def test_a_script_may_start_more_ranks_than_the_launcher():
@@ -39,7 +39,7 @@ def test_between_two_looks_only_the_difference_counts():
     before = [rank(0)]
     now = pace([rank(0, steps=110, step=15.0, data=1.0, communication=2.0, checkpoint=3.0)], before)
     assert now.step_seconds == pytest.approx(0.5)
-    assert now.data_fraction == 0.0
+    assert now.loading_fraction == 0.0
     assert now.checkpoint_fraction == pytest.approx(0.5)
 
 
@@ -96,7 +96,7 @@ def test_ranks_that_ended_are_not_here():
 
 def test_what_a_rank_never_said_stays_unknown():
     now = pace([RankRecord(host="algo-1", rank=0, attempt=0)])
-    assert (now.step, now.step_seconds, now.data_fraction, now.spread) == (None, None, None, None)
+    assert (now.step, now.step_seconds, now.loading_fraction, now.spread) == (None, None, None, None)
     assert pace([]).ranks_wanted is None
 
 

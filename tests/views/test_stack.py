@@ -107,10 +107,10 @@ def test_ranks_without_a_stack_are_not_taken_for_one_place():
 
 def test_for_a_program_every_thread_is_there():
     facts = stack_facts("r-000001", [replace(LOOKS[1], not_judged=("x",)), LOOKS[0]], lasts=True)
-    assert facts["schema"] == "paceline.stack/2" and facts["groups"] == [[0], [1]]
-    assert [one["rank"] for one in facts["snapshots"]] == [0, 1] and facts["ended"] is False
-    assert all("t_ns" in one and "at_ns" not in one for one in facts["snapshots"])
-    assert facts["not_judged"] == ["rank 1: x"]
+    assert facts.groups == ((0,), (1,))
+    assert [one["rank"] for one in facts.snapshots] == [0, 1] and facts.ended is False
+    assert all("t_ns" in one and "at_ns" not in one for one in facts.snapshots)
+    assert facts.not_judged == ("rank 1: x",)
 
 
 def test_what_goes_on_inside_an_exchange_of_ours_is_one_line_and_ranks_inside_it_stand_together():

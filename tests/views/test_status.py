@@ -8,8 +8,8 @@ NOW = Pace(
     ranks_wanted=8,
     step=1214,
     step_seconds=0.412,
-    data_fraction=0.021,
-    communication_fraction=0.043,
+    loading_fraction=0.021,
+    exposed_communication_fraction=0.043,
     checkpoint_fraction=0.0,
     spread=1.03,
 )

@@ -133,9 +133,9 @@ LATE = Estimate(seconds=0.1, low=0.09, high=0.11, blocks=20)
 def test_a_rank_that_others_wait_for_is_named(done):
     lines = summary_text(replace(done, events=(tempo(LATE),))).splitlines()
     assert lines[3] == "  slowest     rank 3 on node05: the others wait 90.0 ms to 110 ms of each step of 400 ms"
-    facts = summary_facts(replace(done, events=(tempo(LATE),)))["slowest"]
-    assert (facts["ranks"], facts["hosts"], facts["waited_seconds_low"]) == ([3], ["node05"], 0.09)
-    assert (facts["host"], facts["rank"]) == ("node05", 3) and "spread" in facts
+    facts = summary_facts(replace(done, events=(tempo(LATE),))).slowest
+    assert (facts.ranks, facts.hosts, facts.waited_seconds_low) == ((3,), ("node05",), 0.09)
+    assert (facts.host, facts.rank) == ("node05", 3)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_without_a_claim_beyond_chance_nobody_is_the_slowest(event, done):
     ranks = (*(rank(number, communication_seconds=100.0) for number in range(3)), rank(3, communication_seconds=0.0))
     seen = replace(done, ranks=ranks, events=(event,))
     assert "slowest" not in summary_text(seen)
-    assert summary_facts(seen)["slowest"] is None
+    assert summary_facts(seen).slowest is None
 
 
 def test_the_last_word_on_the_exchange_of_gradients_is_kept(done):
@@ -169,11 +169,11 @@ def test_the_last_word_on_the_exchange_of_gradients_is_kept(done):
     )
     lines = summary_text(replace(done, events=events)).splitlines()
     assert lines[3] == "  gradients   auto: direct: 80 ms a step expected, 82 ms measured; plain DDP 240 ms"
-    assert summary_facts(replace(done, events=events))["gradients"] == [
-        "auto: direct: 80 ms a step expected, 82 ms measured; plain DDP 240 ms"
-    ]
+    assert summary_facts(replace(done, events=events)).gradients == (
+        "auto: direct: 80 ms a step expected, 82 ms measured; plain DDP 240 ms",
+    )
     again = (*events, {"event": "attempt_started"})
-    assert summary_facts(replace(done, events=again))["gradients"] == []
+    assert summary_facts(replace(done, events=again)).gradients == ()
     named = (notice("--gradients ring: at work"), notice("--gradients ring steps aside for one model: it has a hook"))
     lines = summary_text(replace(done, events=named)).splitlines()
     assert lines[3:5] == ["  gradients   ring: at work", "              ring steps aside for one model: it has a hook"]
@@ -206,7 +206,7 @@ def test_the_headline_is_the_median_of_steady_steps(done):
 
     long = replace(done, ranks=(stepping(18.0, *[1.0] * 4, *[0.05] * 20, 3.0),))
     assert summary_text(long).splitlines()[0].endswith("26 steps  50.0 ms/step")
-    assert (summary_facts(long)["step_seconds"], summary_facts(long)["steady_step_count"]) == (0.05, 21)
+    assert (summary_facts(long).step_seconds, summary_facts(long).steady_step_count) == (0.05, 21)
     # Too few after the warm-up: all but the first. Of one step nobody knows what the others would take.
     few = replace(done, ranks=(stepping(18.0, 0.05, 0.05, 0.05),))
     assert summary_text(few).splitlines()[0].endswith("4 steps  50.0 ms/step")
@@ -217,7 +217,7 @@ def test_where_only_totals_are_known_the_first_step_is_left_out(done):
     first = STARTED + 20 * SECOND
     totals = rank(0, step_count=11, step_seconds=20.0, first_step_ns=first, last_step_ns=first + 2 * SECOND)
     assert summary_text(replace(done, ranks=(totals,))).splitlines()[0].endswith("11 steps  200 ms/step")
-    assert summary_facts(replace(done, ranks=(totals,)))["steady_step_count"] is None
+    assert summary_facts(replace(done, ranks=(totals,))).steady_step_count is None
 
 
 def test_many_things_not_judged_are_counted(done):
@@ -239,5 +239,4 @@ def test_no_line_of_it_is_longer_than_the_width(done):
 
 def test_a_program_gets_seconds_and_null_for_what_is_unknown(done):
     facts = summary_facts(replace(done, ranks=()))
-    assert facts["schema"] == "paceline.summary/2"
-    assert (facts["wall_seconds"], facts["loading_seconds"], facts["slowest"]) == (430.0, None, None)
+    assert (facts.wall_seconds, facts.loading_seconds, facts.slowest) == (430.0, None, None)

@@ -158,17 +158,16 @@ def test_of_a_run_that_is_over_the_picture_has_mean_and_peak(lasting):
         ["node05", "peak", "90%", "4.0", "GiB", "of", "8.0", "GiB", "0", "B/s", "0", "B/s", "9.0", "MB/s"],
         ["algo-2", "mean", "-", "-", "-", "-", "-"],
     ]
-    facts = top_facts(over, pace(over.ranks, ended=True), loads, now_ns=NOW)["hosts"][0]
-    assert (facts["cpu_fraction"], facts["mean"]["cpu_fraction"], facts["peak"]["cpu_fraction"]) == (0.1, 0.5, 0.9)
-    assert facts["peak"]["memory_used_bytes"] == 4 * GIB
+    facts = top_facts(over, pace(over.ranks, ended=True), loads, now_ns=NOW).hosts[0]
+    assert (facts.cpu_fraction, facts.mean.cpu_fraction, facts.peak.cpu_fraction) == (0.1, 0.5, 0.9)
+    assert facts.peak.memory_used_bytes == 4 * GIB
 
 
 def test_a_program_gets_null_for_what_is_unknown(lasting):
     facts = top_facts(lasting, pace(lasting.ranks), host_loads(lasting.hosts, TELEMETRY), now_ns=NOW)
-    assert facts["schema"] == "paceline.top/2"
-    assert facts["hosts"][1]["cpu_fraction"] is None
-    assert facts["hosts"][0]["network_in_bytes_per_second"] == 1_200_000.0
-    assert facts["wall_seconds"] == 100.0
+    assert facts.hosts[1].cpu_fraction is None
+    assert facts.hosts[0].network_in_bytes_per_second == 1_200_000.0
+    assert facts.wall_seconds == 100.0
 
 
 def test_gpus_of_a_host_are_added_up():
@@ -197,7 +196,7 @@ def test_the_list_of_runs(lasting):
         "r-0aa412  train  Failed          -      -        -  1m 40s  exit 200  host algo-2 is lost\n"
         "r-000001  -      Completed       4  1 000      412       -"
     )
-    assert ps_facts(listed)["runs"][3]["started_ns"] is None
+    assert ps_facts(listed).runs[3].started_ns is None
 
 
 def test_a_list_without_runs_says_how_to_start_one():

@@ -100,9 +100,11 @@ def test_the_largest_comes_first_and_what_is_not_known_last(sort, wanted):
 
 
 def test_late_is_who_waits_least():
-    now = Pace(ranks=(rank(0, communication_fraction=0.4), rank(1, communication_fraction=0.1), rank(2)))
+    now = Pace(
+        ranks=(rank(0, exposed_communication_fraction=0.4), rank(1, exposed_communication_fraction=0.1), rank(2))
+    )
     assert late_fractions(now) == {("node05", 0): 0.0, ("node05", 1): pytest.approx(0.3)}
-    assert late_fractions(Pace(ranks=(rank(0, communication_fraction=0.4),))) == {}
+    assert late_fractions(Pace(ranks=(rank(0, exposed_communication_fraction=0.4),))) == {}
 
 
 def test_a_look_counts_for_the_seconds_since_the_one_before():

@@ -13,6 +13,7 @@ from paceline.diagnosis.verdict import Diagnosis
 from paceline.facts import Evidence, RankExit, RankRecord, Run, SecondaryStatus, Status
 from paceline.findings import CauseFinding, Confidence
 from paceline.terminal_text import BOLD_RED, painted
+from paceline.views.documents import json_text
 from paceline.views.live import event_text
 from paceline.views.summary import summary_facts, summary_text
 from paceline.views.why import WhyPage, earlier, finding_lines, standstill_text, why_json, why_text
@@ -125,8 +126,8 @@ def test_a_stall_that_is_none_any_more_is_told_with_the_reason_to_people_and_pro
     diagnosis = Diagnosis(findings=tuple(replace(ASLEEP, code=code, level=Level.CRASH) for code in now))
     text = why_text(diagnosis, seen, WhyPage(width=200))
     assert "earlier   45 s into the run: N01 rank asleep" in text and f"; {because}" in text
-    (plain,) = why_json(diagnosis, seen)["earlier"]
-    assert (plain["code"], plain["attempt"], plain["after_seconds"], plain["reason"]) == ("N01", 0, 45.0, because)
+    (plain,) = why_json(diagnosis, seen).earlier
+    assert (plain.code, plain.attempt, plain.after_seconds, plain.reason) == ("N01", 0, 45.0, because)
     again = Diagnosis(findings=(ASLEEP,))
     assert not list(earlier(again, seen))
 
@@ -193,7 +194,7 @@ def test_what_check_said_before_the_run_is_said_again_when_it_broke(case):
         "  checked   before the run: K15 train.py:17: each rank draws a port of its own",
         "            before the run: K20: --node-rank stands behind the script",
     ]
-    assert [one["code"] for one in why_json(Diagnosis(findings=()), broke)["checked"]] == [
+    assert [one.code for one in why_json(Diagnosis(findings=()), broke).checked] == [
         "K15",
         "K20",
     ]
@@ -207,12 +208,12 @@ def test_of_many_findings_before_the_run_the_first_are_shown(case):
         "            before the run: K07 train.py:7: not JSON",
         "            and 92 more, with --json",
     ]
-    assert len(why_json(Diagnosis(findings=()), broke)["checked"]) == 99
+    assert len(why_json(Diagnosis(findings=()), broke).checked) == 99
 
 
 def test_the_object_for_a_program(case):
     said = why_json(Diagnosis(findings=(ASLEEP,), not_judged=("x",)), case)
-    assert json.loads(json.dumps(said)) == {
+    assert json.loads(json_text(said)) == {
         "schema": "paceline.why/2",
         "run_id": "r-7f3a91",
         "status": "InProgress",
@@ -365,21 +366,21 @@ def test_a_done_run_with_wrong_numbers_says_so():
 
 def test_what_was_over_or_belongs_to_an_earlier_attempt_is_no_cause_of_the_end():
     over = ended(Status.FAILED, cause(ASLEEP), {"event": "standstill_over"}, cause(KILLED))
-    assert [finding["code"] for finding in summary_facts(over)["findings"]] == ["C04"]
+    assert [finding.code for finding in summary_facts(over).findings] == ["C04"]
     again = ended(Status.FAILED, cause(KILLED), {"event": "attempt_started"})
-    assert not summary_facts(again)["findings"]
+    assert not summary_facts(again).findings
 
 
 def test_slow_is_a_cause_of_a_time_out_only():
     late = ended(Status.STOPPED, cause(SLOW), secondary_status=SecondaryStatus.MAX_RUNTIME_EXCEEDED)
-    assert summary_facts(late)["findings"][0]["code"] == "S05"
-    assert not summary_facts(ended(Status.FAILED, cause(SLOW)))["findings"]
+    assert summary_facts(late).findings[0].code == "S05"
+    assert not summary_facts(ended(Status.FAILED, cause(SLOW))).findings
 
 
 def test_the_last_word_on_a_cause_counts():
     surer = replace(KILLED, saw=("out of memory",))
-    told = summary_facts(ended(Status.FAILED, cause(KILLED), cause(surer)))["findings"]
-    assert [finding["saw"] for finding in told] == [("out of memory",)]
+    told = summary_facts(ended(Status.FAILED, cause(KILLED), cause(surer))).findings
+    assert [finding.saw for finding in told] == [("out of memory",)]
 
 
 def test_in_python_no_line_is_cropped_and_a_notebook_breaks_long_lines():

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from paceline.api.answers import Answer, Logs, Why
 from paceline.api.wait_output import WaitOutput
 from paceline.cli.logs import POLL_SECONDS
@@ -106,7 +108,7 @@ class RunHandle:
         """
         from paceline.cli.stop import stopped
 
-        return stopped(self.directory, now=now).asked
+        return stopped(self.directory, now=now).accepted
 
     def logs(
         self, rank: int | None = None, *, host: str | None = None, attempt: int | None = None, tail: int | None = None
@@ -141,7 +143,7 @@ class RunHandle:
             findings=tuple(diagnosis.findings),
             not_judged=tuple(diagnosis.not_judged),
             text=why_text(diagnosis, case, WhyPage(width=None)),
-            document=why_json(diagnosis, case),
+            document=msgspec.to_builtins(why_json(diagnosis, case)),
         )
 
     def evidence(self) -> Evidence:
@@ -226,7 +228,8 @@ class Runs(Answer, Sequence[RunHandle]):
 
     def facts(self) -> dict[str, Any]:
         """The object of `paceline ps --json`."""
-        return ps_facts(self._listed())
+        facts: dict[str, Any] = msgspec.to_builtins(ps_facts(self._listed()))
+        return facts
 
     def _repr_html_(self) -> str:
         headers, rows = ps_rows(self._listed(), time.time_ns())

@@ -30,20 +30,26 @@ class JobKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """One fact of the hardware. `forbids` True: the job cannot run; False: it can, with a cost; None: not known."""
+    """One fact of the hardware."""
 
     text: str
+    """The fact."""
     forbids: bool | None
+    """true: the job cannot run; false: it can, with a cost; None: not known."""
     numbers: Mapping[str, float] = field(default_factory=dict)
+    """Figures of the fact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Support:
-    """`allowed` None: not judged, and the reasons say what is missing. `nearest`: suitable types, the most similar first."""
+    """Whether a type suits one kind of job."""
 
     allowed: bool | None
+    """Whether such a job can run there; None: not judged, and the reasons say what is missing."""
     reasons: tuple[Reason, ...] = ()
+    """Facts of the hardware."""
     nearest: tuple[str, ...] = ()
+    """Types that suit, the most similar first."""
 
 
 def support(of: MachineType, kind: str, version: str | None = None, *, nearest: bool = True) -> Support:

@@ -48,8 +48,11 @@ class SpotPrice:
     """Price of spare capacity in one availability zone when the snapshot was taken."""
 
     zone: str
+    """Availability zone."""
     usd_per_hour: float
+    """Price at the time of the snapshot."""
     source: str
+    """Where it is from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

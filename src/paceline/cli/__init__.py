@@ -334,7 +334,9 @@ def _refuse(error: PacelineError, argv: list[str]) -> int:
     if wants_json(argv):
         import json
 
-        print(json.dumps(error_json(error)), flush=True)
+        import msgspec
+
+        print(json.dumps(msgspec.to_builtins(error_json(error))), flush=True)
         return error.exit_code
     from paceline.cli.terminal import use_color
 

@@ -1,7 +1,6 @@
 """Say whether one run makes its steps faster than another one, by how much, where in the step, and what differs between them."""
 
 import argparse
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from paceline.recording.evidence import evidence
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import find_run, read_document
 from paceline.views.compare import compare_facts, compare_html, compare_part, compare_text
+from paceline.views.documents import json_text
 from paceline.views.report.redaction import command_without_secrets
 
 VERB = Verb(
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         (before, first_host), (after, second_host) = (_read(text, root) for text in (args.first, args.second))
         found = compare_runs(before, after, (first_host, second_host))
     if args.json:
-        print(json.dumps(compare_facts(found, before, after)))
+        print(json_text(compare_facts(found, before, after)))
     elif args.html is None:
         print(compare_text(found, before, after, width=room(sys.stdout)))
     else:

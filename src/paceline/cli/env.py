@@ -1,12 +1,9 @@
 """Show what this machine, this Python and this torch offer a training job. The output can be pasted into a report."""
 
 import argparse
-import json
 import os
 import shutil
 import sys
-from dataclasses import asdict
-from typing import Any
 
 from paceline import __version__
 from paceline.errors import UsageError
@@ -16,7 +13,17 @@ from paceline.probes import environment
 from paceline.probes.gpus import count_visible, read_gpus
 from paceline.probes.interfaces import read_interfaces
 from paceline.probes.torch_version import FEATURES, TorchInstall, not_tried, read_torch, read_torch_features
-from paceline.views.env import env_facts, env_text, feature_lines
+from paceline.views.documents import json_text
+from paceline.views.env import (
+    EnvDocument,
+    GpuFacts,
+    NamespaceFacts,
+    PacelineFacts,
+    PythonFacts,
+    TorchFacts,
+    TorchFeature,
+    env_text,
+)
 
 VERB = Verb(
     "env",
@@ -55,42 +62,43 @@ def run(args: argparse.Namespace) -> int:
             saw=install.reason,
             next="--python /usr/bin/python3",
         )
-    facts = env_facts(_sections(install))
-    print(json.dumps(facts) if args.json else env_text(facts))
+    found = env_document(install)
+    print(json_text(found) if args.json else env_text(found))
     sys.stdout.flush()
     return 0
 
 
-def _sections(install: TorchInstall) -> dict[str, Any]:
-    refused = refusal()
-    return {
-        "paceline": {"version": __version__},
-        "packages": environment.read_packages(),
-        "python": {"version": install.python_version, "executable": install.python},
-        "torch": {
-            "version": install.version,
-            "cuda": install.cuda,
-            "reason": install.reason,
-            "not_tried": not_tried(install.version),
-            "features": feature_lines(install.features, FEATURES, install.features_reason),
-        },
-        "system": environment.read_system(),
-        "cpu": environment.read_cpu(),
-        "memory": environment.read_memory(),
-        "namespaces": {"allowed": refused is None, "reason": refused or ""},
-        "gpus": _gpus(),
-        "interfaces": read_interfaces(),
-        "limits": environment.read_limits(),
-        "variables": environment.relevant_variables(os.environ),
-    }
-
-
-def _gpus() -> dict[str, Any]:
+def env_document(install: TorchInstall) -> EnvDocument:
+    """What this machine offers, with this torch."""
+    refused, known = refusal(), install.features
+    reason = install.features_reason if known is None else ""
     reading = read_gpus()
     visible, visible_reason = count_visible(os.environ, reading)
-    return {
-        "devices": None if reading.gpus is None else [asdict(gpu) for gpu in reading.gpus],
-        "reason": reading.reason,
-        "visible_count": visible,
-        "visible_reason": visible_reason if reading.gpus is not None else "",
-    }
+    return EnvDocument(
+        paceline=PacelineFacts(__version__),
+        packages=environment.read_packages(),
+        python=PythonFacts(install.python_version, install.python),
+        torch=TorchFacts(
+            version=install.version,
+            cuda=install.cuda,
+            reason=install.reason,
+            not_tried=not_tried(install.version),
+            features=tuple(
+                TorchFeature(name, purpose, None if known is None else known[name], reason)
+                for name, purpose in FEATURES.items()
+            ),
+        ),
+        system=environment.read_system(),
+        cpu=environment.read_cpu(),
+        memory=environment.read_memory(),
+        namespaces=NamespaceFacts(refused is None, refused or ""),
+        gpus=GpuFacts(
+            devices=reading.gpus,
+            reason=reading.reason,
+            visible_count=visible,
+            visible_reason=visible_reason if reading.gpus is not None else "",
+        ),
+        interfaces=tuple(read_interfaces()),
+        limits=environment.read_limits(),
+        variables=environment.relevant_variables(os.environ),
+    )

@@ -1,7 +1,6 @@
 """Delete recordings of runs of this directory that have ended."""
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from paceline.recording.evidence import read_run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.prune import delete, delete_remains, old_runs
 from paceline.recording.runs import first_try, read_document, runs_root
+from paceline.views.documents import json_text
 from paceline.views.prune import prune_facts, prune_text
 from paceline.views.status import run_lasts
 
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
                     "U22", f"{where} cannot be deleted", saw=error.strerror or str(error), next=f"ls -ld {where}"
                 )
     if args.json:
-        print(json.dumps(prune_facts(chosen, dry_run=args.dry_run)))
+        print(json_text(prune_facts(chosen, dry_run=args.dry_run)))
     else:
         width, plain = room(sys.stdout), ascii_only(sys.stdout)
         print(prune_text(chosen, dry_run=args.dry_run, width=width, ascii_only=plain))

@@ -1,7 +1,6 @@
 """List the runs of this directory, and those that this user started elsewhere on this machine."""
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -27,6 +26,7 @@ from paceline.recording.runs import (
     read_document,
     runs_root,
 )
+from paceline.views.documents import json_text
 from paceline.views.ps import ListedRun, ps_facts, ps_text
 from paceline.views.status import run_lasts
 
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     known = list_runs(Path(args.run_dir) if args.run_dir else None)
     runs = [one for one in _chosen(known, args.all or bool(wanted)) if not wanted or one.run.status in wanted]
     if args.json:
-        print(json.dumps(ps_facts(runs)))
+        print(json_text(ps_facts(runs)))
     else:
         here = os.path.realpath(args.run_dir or runs_root())
         print(ps_text(runs, time.time_ns(), here=here, width=room(sys.stdout), ascii_only=ascii_only(sys.stdout)))

@@ -1,7 +1,6 @@
 """Show where each rank is in its code, with identical stacks folded. Of a run that has ended, it shows where each rank was last seen."""
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 from paceline.cli.parsing import find_directories
 from paceline.cli.progress import ProgressLine
 from paceline.cli.terminal import use_color
-from paceline.diagnosis.case import from_plain
+from paceline.diagnosis.case import fact_or_none
 from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.errors import HostLost, NotEnoughEvidence, UsageError
 from paceline.facts import Run
@@ -19,6 +18,7 @@ from paceline.recording.control import ask
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.rank_sets import parse_ranks, spell_ranks
+from paceline.views.documents import json_text
 from paceline.views.stack import stack_facts, stack_text
 from paceline.views.status import run_lasts
 
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     if wanted is not None and (missing := wanted - {look.rank for look in looks}):
         complaints.append(f"rank {spell_ranks(missing)}: not looked at")
     if args.json:
-        print(json.dumps(stack_facts(found.id, looks, lasts=lasts, not_judged=complaints)))
+        print(json_text(stack_facts(found.id, looks, lasts=lasts, not_judged=complaints)))
         return 0
     print(
         stack_text(
@@ -115,13 +115,8 @@ def last_looks(events: Iterable[Mapping[str, Any]], wanted: frozenset[int] | Non
 
 def _looks(plain: Any) -> list[RankSnapshot]:
     """The readable snapshots: a recording may be truncated, or of a later version."""
-    looks = []
-    for one in plain if isinstance(plain, Sequence) else ():
-        try:
-            looks.append(from_plain(RankSnapshot, one))
-        except ValueError:
-            continue
-    return looks
+    looks = (fact_or_none(RankSnapshot, one) for one in (plain if isinstance(plain, Sequence) else ()))
+    return [look for look in looks if look is not None]
 
 
 def wanted_ranks(text: str | None) -> frozenset[int] | None:

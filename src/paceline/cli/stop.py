@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ class Stopped:
 
     run_id: str
     """Id of the run."""
-    asked: bool
+    accepted: bool
     """Whether the run was told to end, and accepted it."""
     ended: bool
     """Whether it had ended already."""
@@ -61,11 +61,11 @@ def run(args: argparse.Namespace) -> int:
     elif found.ended:
         code = "" if found.exit_code is None else f", exit {found.exit_code}"
         print(f"{found.run_id} has already ended: {found.status}{code}", file=sys.stderr)
-    elif found.asked:
+    elif found.accepted:
         print(f"{found.run_id} is told to stop{found.how}", file=sys.stderr)
     else:
         print(f"{found.run_id} did not accept it: {found.how}", file=sys.stderr)
-    return 0 if found.ended or found.asked else 1
+    return 0 if found.ended or found.accepted else 1
 
 
 def stop_told(path: Path) -> str:
@@ -78,22 +78,15 @@ def stop_told(path: Path) -> str:
         return f"{found.run_id} has already ended: {found.status}"
     return (
         f"{found.run_id} is told to stop{found.how}"
-        if found.asked
+        if found.accepted
         else f"{found.run_id} did not accept it: {found.how}"
     )
 
 
 def stop_facts(found: Stopped, *, now: bool) -> dict[str, Any]:
     """The answer for a program. `now`: it was to end without grace."""
-    return {
-        "schema": "paceline.stop/2",
-        "run_id": found.run_id,
-        "accepted": found.asked,
-        "now": now,
-        "ended": found.ended,
-        "status": str(found.status),
-        "exit_code": found.exit_code,
-    }
+    facts = {name: value for name, value in asdict(found).items() if name != "how"}
+    return {"schema": "paceline.stop/2", **facts, "now": now}
 
 
 def stopped(path: Path, *, now: bool) -> Stopped:

@@ -1,7 +1,6 @@
 """Watch a run: its pace, its ranks, its machines. A terminal is repainted every second and has keys; elsewhere each look is one line."""
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -20,11 +19,12 @@ from paceline.recording.follow import FollowedFiles
 from paceline.recording.layout import RunDirectory
 from paceline.recording.log_tails import log_ends
 from paceline.terminal_text import own_code
+from paceline.views.documents import json_text
 from paceline.views.error import error_text
 from paceline.views.host_load import HostUsage, RunLoad, host_loads, run_loads
 from paceline.views.pace import Pace, pace
 from paceline.views.status import run_lasts
-from paceline.views.top import top_facts, top_line, top_line_header, top_text
+from paceline.views.top import TopDocument, top_facts, top_line, top_line_header, top_text
 from paceline.views.top_screen import Action, Screen, chosen_ranks, pressed, text_lines
 from paceline.views.top_strip import LivePace, PaceHistory, late_fractions, rank_usage, strips
 
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
         )
 
     if args.json:
-        print(json.dumps(_facts(whole())))
+        print(json_text(_facts(whole())))
     elif args.once:
         print(_picture(whole(), (), None))
     elif has_keys():
@@ -246,7 +246,7 @@ def _picture(found: Evidence, before: tuple[RankRecord, ...], height: int | None
     )
 
 
-def _facts(found: Evidence) -> dict[str, object]:
+def _facts(found: Evidence) -> TopDocument:
     return top_facts(found, _pace(found, ()), _loads(found), now_ns=time.time_ns())
 
 

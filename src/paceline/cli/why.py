@@ -1,7 +1,6 @@
 """Say why a job hangs, failed, computes wrong numbers or is slow, from its recording or from the plain logs of any job."""
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -121,6 +120,7 @@ def judge_run(
 
 def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:
     from paceline.recording.runs import at_path, find_run, of_one_run
+    from paceline.views.documents import json_text
     from paceline.views.why import WhyPage, why_json, why_text
 
     root = Path(args.run_dir) if args.run_dir else None
@@ -130,7 +130,7 @@ def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:
     with ProgressLine(f"judging {directories[0].name}", shown=not args.json):
         case, diagnosis, found = judge_run(directories, now_ns=time.time_ns())
     if args.json:
-        print(json.dumps(why_json(diagnosis, case)))
+        print(json_text(why_json(diagnosis, case)))
     else:
         page = WhyPage(
             width=room(sys.stdout),

@@ -2,7 +2,6 @@
 
 import argparse
 import gzip
-import json
 import os
 import sys
 import zlib
@@ -38,6 +37,7 @@ def answer_logs(args: argparse.Namespace) -> Sequence[CauseFinding]:
     Raises:  UsageError U24: a file cannot be read, or is neither text nor a flight-recorder dump
     """
     from paceline.rules import all_causes
+    from paceline.views.documents import json_text
     from paceline.views.why import WhyPage, why_json
     from paceline.views.why_log import logs_text
 
@@ -51,7 +51,7 @@ def answer_logs(args: argparse.Namespace) -> Sequence[CauseFinding]:
             dumps.append(part)
     diagnosis = judge_logs(logs, dumps, {cause.code: cause.title for cause in all_causes()})
     if args.json:
-        print(json.dumps(why_json(diagnosis, None)))
+        print(json_text(why_json(diagnosis, None)))
     else:
         page = WhyPage(
             width=room(sys.stdout), color=use_color(args.color, sys.stdout), ascii_only=ascii_only(sys.stdout)

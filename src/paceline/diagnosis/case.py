@@ -646,3 +646,11 @@ def from_plain(kind: type[T], plain: Any) -> T:
     except (TypeError, ValueError, OverflowError) as error:
         # Half of a surrogate pair in a key, or a number that is no integer: msgspec has no message of its own for these.
         raise error if isinstance(error, msgspec.ValidationError) else msgspec.ValidationError(str(error)) from None
+
+
+def fact_or_none(kind: type[T], plain: Any) -> T | None:
+    """The fact from JSON; None: it is none, as in a damaged recording or one of a later version."""
+    try:
+        return from_plain(kind, plain)
+    except msgspec.ValidationError:
+        return None

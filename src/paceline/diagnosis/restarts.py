@@ -6,9 +6,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
-import msgspec
-
-from paceline.diagnosis.case import from_plain
+from paceline.diagnosis.case import fact_or_none
 from paceline.facts import RankRecord
 
 EVENT = "attempt_began"
@@ -113,17 +111,12 @@ def totals(events: Iterable[Mapping[str, Any]]) -> RestartTotals:
     lost: dict[int, int | None] = {}
     for event in events:
         attempt = event.get("attempt")
-        try:
-            if event.get("event") == "restart" and isinstance(attempt, int):
-                lost[attempt] = 0 if isinstance(event.get("resume_step"), int) else None
-            elif event.get("event") == RESUMED:
-                one = from_plain(Resumption, event)
-                resumed[one.attempt] = one
-            elif event.get("event") == EVENT:
-                began = from_plain(Restart, event.get("restart"))
-                found[began.attempt] = began
-        except msgspec.ValidationError:
-            continue
+        if event.get("event") == "restart" and isinstance(attempt, int):
+            lost[attempt] = 0 if isinstance(event.get("resume_step"), int) else None
+        elif event.get("event") == RESUMED and (one := fact_or_none(Resumption, event)) is not None:
+            resumed[one.attempt] = one
+        elif event.get("event") == EVENT and (began := fact_or_none(Restart, event.get("restart"))) is not None:
+            found[began.attempt] = began
     lost |= {attempt: began.lost_steps for attempt, began in found.items()}
     known = [steps for steps in lost.values() if steps is not None]
     return RestartTotals(

@@ -11,6 +11,8 @@ from math import hypot
 from statistics import fmean
 from typing import Any
 
+import msgspec
+
 from paceline.diagnosis.case import Estimate
 from paceline.diagnosis.slow.noise import blocks, estimate
 from paceline.diagnosis.slow.steady_step import WARMUP_STEPS
@@ -72,12 +74,11 @@ class RunDifference:
     """In the second run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunComparison:
+class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Two runs side by side."""
 
     answer: PaceAnswer
-    """How the second one compares with the first."""
+    """`slower`, `faster`, `same` or `cannot tell`: the second run beside the first."""
     step: PartChange
     """A mean step."""
     parts: tuple[PartChange, ...]

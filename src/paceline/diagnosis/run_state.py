@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-import msgspec
-
-from paceline.diagnosis.case import Level, Stall, from_plain
+from paceline.diagnosis.case import Level, Stall, fact_or_none
 from paceline.diagnosis.verdict import reading_order
 from paceline.facts import Run, SecondaryStatus, Status
 from paceline.findings import CauseFinding, Confidence
@@ -95,11 +93,11 @@ class _NewestAttempt:
                 self.causes = {key: finding for key, finding in self.causes.items() if finding.level not in _OVER}
                 self.stall, self.is_confirmed = None, False
             case "standstill":
-                self.stall = _fact(Stall, event.get("standstill")) or self.stall
+                self.stall = fact_or_none(Stall, event.get("standstill")) or self.stall
             case "hang_confirmed":
                 self.is_confirmed = True
             case "cause" if not event.get("resumed"):
-                if (finding := _fact(CauseFinding, event.get("finding"))) is not None:
+                if (finding := fact_or_none(CauseFinding, event.get("finding"))) is not None:
                     self.causes[finding.code, finding.ranks] = finding
 
 
@@ -133,10 +131,3 @@ def _tone(word: str, findings: tuple[CauseFinding, ...]) -> Tone:
         return Tone.BAD
     is_good = word in ("running", "done") and (surest is None or surest.level is Level.QUALITY)
     return Tone.GOOD if is_good else Tone.WARN
-
-
-def _fact(kind: type[Any], plain: Any) -> Any:
-    try:
-        return from_plain(kind, plain)
-    except msgspec.ValidationError:
-        return None

@@ -4,9 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
-
-from paceline.diagnosis.case import Case, Level, from_plain
+from paceline.diagnosis.case import Case, Level, fact_or_none
 from paceline.diagnosis.grounds import not_surer_than_its_grounds
 from paceline.diagnosis.hang.unexplained import unexplained
 from paceline.diagnosis.unexplained_time import unexplained_time
@@ -76,13 +74,13 @@ class LiveJudgement:
     """What was told of a finding while the run lasted, if it differs from what the recording says now."""
 
     code: str
-    """Code of the cause."""
+    """A code with a page: `paceline explain CODE`."""
     ranks: tuple[int, ...]
-    """Its ranks."""
+    """Global ranks."""
     live: str
-    """How it was told first: confidence and since when; "": it was not told."""
+    """What was told first: confidence, and since which step; empty: it was not told."""
     now: str
-    """How the recording is judged now; "": it is not found."""
+    """The same as the recording is judged now; empty: it is not found."""
 
 
 def told_otherwise(
@@ -92,11 +90,8 @@ def told_otherwise(
     told: dict[tuple[str, tuple[int, ...]], str] = {}
     for event in events:
         if event.get("event") == "cause" and event.get("attempt", 0) == attempt:
-            try:
-                finding = from_plain(CauseFinding, event.get("finding"))
-            except msgspec.ValidationError:
-                continue
-            told.setdefault((finding.code, finding.ranks), _how_sure(finding))
+            if (finding := fact_or_none(CauseFinding, event.get("finding"))) is not None:
+                told.setdefault((finding.code, finding.ranks), _how_sure(finding))
     now = {(finding.code, finding.ranks): _how_sure(finding) for finding in findings}
     return tuple(
         LiveJudgement(code=code, ranks=ranks, live=told.get((code, ranks), ""), now=now.get((code, ranks), ""))

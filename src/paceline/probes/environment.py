@@ -7,7 +7,8 @@ import resource
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from paceline.probes import host_counters
 from paceline.probes.cgroup import control_group, cpu_counters, memory_counters
@@ -42,6 +43,64 @@ _LIMITS = {
     "stack_bytes": resource.RLIMIT_STACK,
     "core_bytes": resource.RLIMIT_CORE,
 }
+
+
+class OperatingSystem(msgspec.Struct, frozen=True, kw_only=True):
+    """The operating system."""
+
+    os: str | None
+    """Its name and version."""
+    kernel: str
+    """Version of the kernel."""
+    architecture: str
+    """Of the processor, such as `x86_64`."""
+    libc: str | None
+    """The C library and its version."""
+
+
+class Cpus(msgspec.Struct, frozen=True, kw_only=True):
+    """The processors."""
+
+    model: str | None = None
+    """Name of the model."""
+    count: int | None = None
+    """Number of CPUs of the host."""
+    usable_count: int | None = None
+    """Number of CPUs that this process may use."""
+    quota_cpus: float | None = None
+    """CPUs that the control group allows; None: no quota."""
+    cgroup_version: int | None = None
+    """1 or 2; None: no control group was seen."""
+
+
+class SharedMemoryRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """/dev/shm, which DataLoader workers fill."""
+
+    total_bytes: int
+    """Its size."""
+    available_bytes: int
+    """What is left of it."""
+
+
+class HostMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """The memory."""
+
+    total_bytes: int | None = None
+    """Of the host."""
+    available_bytes: int | None = None
+    """What is left of it."""
+    used_bytes: int | None = None
+    """What is in use."""
+    swap_used_bytes: int | None = None
+    """Swap in use."""
+    cgroup_limit_bytes: int | None = None
+    """What the control group allows; None: no limit."""
+    cgroup_used_bytes: int | None = None
+    """What the control group uses."""
+    cgroup_version: int | None = None
+    """1 or 2; None: no control group was seen."""
+    shm: SharedMemoryRoom | None = None
+    """/dev/shm; None: it is not there."""
 
 
 def parse_os_release(text: str) -> str | None:
@@ -106,40 +165,40 @@ def _is_secret(name: str) -> bool:
     return _WORD.fullmatch(name) is not None and _SECRET.search(_NO_SECRET.sub("", name)) is not None
 
 
-def read_system() -> dict[str, Any]:
+def read_system() -> OperatingSystem:
     """Operating system, kernel and C library."""
     libc = " ".join(platform.libc_ver())
-    return {
-        "os": parse_os_release(_read("/etc/os-release")),
-        "kernel": platform.release(),
-        "architecture": platform.machine(),
-        "libc": libc.strip() or None,
-    }
+    return OperatingSystem(
+        os=parse_os_release(_read("/etc/os-release")),
+        kernel=platform.release(),
+        architecture=platform.machine(),
+        libc=libc.strip() or None,
+    )
 
 
-def read_cpu() -> dict[str, Any]:
+def read_cpu() -> Cpus:
     """CPUs of the host, those this process may use, and the quota of its control group."""
     group = control_group("cpu")
-    return {
-        "model": parse_cpu_model(_read("/proc/cpuinfo")),
-        "count": os.cpu_count(),
-        "usable_count": len(os.sched_getaffinity(0)),
-        "quota_cpus": cpu_counters(group).quota_cpus if group is not None else None,
-        "cgroup_version": group.version if group is not None else None,
-    }
+    return Cpus(
+        model=parse_cpu_model(_read("/proc/cpuinfo")),
+        count=os.cpu_count(),
+        usable_count=len(os.sched_getaffinity(0)),
+        quota_cpus=cpu_counters(group).quota_cpus if group is not None else None,
+        cgroup_version=group.version if group is not None else None,
+    )
 
 
-def read_memory() -> dict[str, Any]:
-    """Memory of the host, the limit of this process's control group, and /dev/shm, which DataLoader workers fill."""
+def read_memory() -> HostMemory:
+    """Memory of the host, the limit of this process's control group, and /dev/shm."""
     group = control_group("memory")
     counters = memory_counters(group) if group is not None else None
-    facts: dict[str, Any] = dict(host_counters.memory_facts(host_counters.parse_meminfo(_read("/proc/meminfo"))))
-    return facts | {
-        "cgroup_limit_bytes": counters.limit_bytes if counters is not None else None,
-        "cgroup_used_bytes": counters.used_bytes if counters is not None else None,
-        "cgroup_version": group.version if group is not None else None,
-        "shm": _size_of("/dev/shm"),
-    }
+    return HostMemory(
+        **host_counters.memory_facts(host_counters.parse_meminfo(_read("/proc/meminfo"))),
+        cgroup_limit_bytes=counters.limit_bytes if counters is not None else None,
+        cgroup_used_bytes=counters.used_bytes if counters is not None else None,
+        cgroup_version=group.version if group is not None else None,
+        shm=_shared_memory(),
+    )
 
 
 def read_limits() -> dict[str, int | None]:
@@ -168,12 +227,13 @@ def _shown(name: str, value: str) -> str:
     return value if len(value) <= _LONGEST else value[: _LONGEST - 3] + "..."
 
 
-def _size_of(path: str) -> dict[str, int] | None:
+def _shared_memory() -> SharedMemoryRoom | None:
     try:
-        found = os.statvfs(path)
+        found = os.statvfs("/dev/shm")
     except OSError:
         return None
-    return {"total_bytes": found.f_blocks * found.f_frsize, "available_bytes": found.f_bavail * found.f_frsize}
+    size = found.f_frsize
+    return SharedMemoryRoom(total_bytes=found.f_blocks * size, available_bytes=found.f_bavail * size)
 
 
 def _read(path: str) -> str:

@@ -16,16 +16,16 @@ from paceline.probes.torch_version import read_torch
 def read_host(name: str, run_dir: Path, ports: Iterable[int], python: str | None = None) -> dict[str, Any]:
     """The fields of rules.host_facts.HostFacts. `ports`: that the job wants here; `python`: the interpreter of the ranks."""
     install = read_torch(python)
-    shm = read_memory()["shm"]
+    shm = read_memory().shm
     return {
         "name": name,
         "python": install.python_version,
         "interpreter": install.python,
         "torch": install.version,
         "paceline": __version__,
-        "cpu_count": read_cpu()["usable_count"],
+        "cpu_count": read_cpu().usable_count,
         "open_files": read_limits()["open_files"],
-        "shm_bytes": shm["available_bytes"] if shm else None,
+        "shm_bytes": shm.available_bytes if shm else None,
         "run_dir": str(run_dir),
         "run_dir_bytes": _room(run_dir),
         "own_address": own_address(),

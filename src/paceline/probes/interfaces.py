@@ -7,13 +7,29 @@ import struct
 from collections.abc import Mapping
 from ipaddress import IPv6Address
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 _SIOCGIFCONF = 0x8912
 # struct ifreq: a name of 16 bytes, then an address of 24; an IPv4 address lies 4 bytes into it.
 _ENTRY_BYTES, _NAME_BYTES, _ADDRESS_AT = 40, 16, 20
 _UP = 0x1
 _LINK_LOCAL = 0x20
+
+
+class NetworkInterface(msgspec.Struct, frozen=True, kw_only=True):
+    """A network interface. None: the kernel does not say it."""
+
+    name: str
+    """Name of the interface."""
+    up: bool | None = None
+    """Whether it is up; None: not known."""
+    addresses: tuple[str, ...] = ()
+    """Its IPv4 and IPv6 addresses."""
+    speed_mbps: int | None = None
+    """10^6 bits a second; None: not known."""
+    mtu_bytes: int | None = None
+    """Largest packet."""
 
 
 def parse_if_inet6(text: str) -> dict[str, list[str]]:
@@ -42,23 +58,23 @@ def parse_ifconf(entries: bytes) -> dict[str, list[str]]:
     return found
 
 
-def read_interfaces(folder: Path = Path("/sys/class/net")) -> list[dict[str, Any]]:
-    """Network interfaces with their IPv4 and IPv6 addresses, speed and MTU; None if the kernel does not report a value."""
+def read_interfaces(folder: Path = Path("/sys/class/net")) -> list[NetworkInterface]:
+    """The network interfaces of this host."""
     inet, inet6 = parse_ifconf(_read_ifconf()), parse_if_inet6(_text(Path("/proc/net/if_inet6")))
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else sorted({*inet, *inet6})
     return [_interface(folder / name, inet, inet6) for name in names]
 
 
-def _interface(path: Path, inet: Mapping[str, list[str]], inet6: Mapping[str, list[str]]) -> dict[str, Any]:
+def _interface(path: Path, inet: Mapping[str, list[str]], inet6: Mapping[str, list[str]]) -> NetworkInterface:
     flags, speed, mtu = (_number(path / name) for name in ("flags", "speed", "mtu"))
-    return {
-        "name": path.name,
-        "up": None if flags is None else bool(flags & _UP),
-        "addresses": [*inet.get(path.name, ()), *inet6.get(path.name, ())],
+    return NetworkInterface(
+        name=path.name,
+        up=None if flags is None else bool(flags & _UP),
+        addresses=(*inet.get(path.name, ()), *inet6.get(path.name, ())),
         # A virtual or a sleeping card has -1.
-        "speed_mbps": speed if speed is not None and speed > 0 else None,
-        "mtu_bytes": mtu,
-    }
+        speed_mbps=speed if speed is not None and speed > 0 else None,
+        mtu_bytes=mtu,
+    )
 
 
 def _read_ifconf() -> bytes:

@@ -6,10 +6,10 @@ from typing import Any
 
 from paceline.catalog.lookup import find_accelerator, find_machine_type
 from paceline.catalog.types import MachineType
-from paceline.probes.environment import read_cpu, read_memory
+from paceline.probes.environment import Cpus, HostMemory, read_cpu, read_memory
 from paceline.probes.gpu_links import GpuLinks, read_gpu_links
 from paceline.probes.gpus import GpuReading, has_accelerator, read_gpus
-from paceline.probes.interfaces import read_interfaces
+from paceline.probes.interfaces import NetworkInterface, read_interfaces
 
 _SOURCE = "this machine"
 _GIB = 2**30
@@ -35,9 +35,9 @@ def describe(
     *,
     product: str | None,
     fabrics: list[str],
-    cpu: dict[str, Any],
-    memory: dict[str, Any],
-    interfaces: list[dict[str, Any]],
+    cpu: Cpus,
+    memory: HostMemory,
+    interfaces: list[NetworkInterface],
     gpus: GpuReading,
     links: GpuLinks,
     on_the_bus: bool | None = None,
@@ -61,14 +61,14 @@ def describe(
 
 def _read_fields(
     fabrics: list[str],
-    cpu: dict[str, Any],
-    memory: dict[str, Any],
-    interfaces: list[dict[str, Any]],
+    cpu: Cpus,
+    memory: HostMemory,
+    interfaces: list[NetworkInterface],
     gpus: GpuReading,
     links: GpuLinks,
     on_the_bus: bool | None,
 ) -> dict[str, Any]:
-    limit, total = memory.get("cgroup_limit_bytes"), memory.get("total_bytes")
+    limit, total = memory.cgroup_limit_bytes, memory.total_bytes
     bytes_here = min(value for value in (limit, total) if value) if limit or total else None
     devices = gpus.gpus or ()
     name = devices[0].name if devices else None
@@ -77,7 +77,7 @@ def _read_fields(
     smallest = min((gpu.memory_bytes for gpu in devices if gpu.memory_bytes), default=None)
     efa = sum(1 for fabric in fabrics if fabric.startswith(("efa", "rdmap")))
     return {
-        "vcpu_count": cpu.get("usable_count"),
+        "vcpu_count": cpu.usable_count,
         "memory_gib": round(bytes_here / _GIB, 2) if bytes_here else None,
         "accelerator": (catalogued.name if catalogued else name) if same else None,
         "accelerator_count": len(devices) if gpus.gpus is not None else 0 if on_the_bus is False else None,
@@ -89,13 +89,9 @@ def _read_fields(
     }
 
 
-def _network_gbps(interfaces: list[dict[str, Any]]) -> float | None:
+def _network_gbps(interfaces: list[NetworkInterface]) -> float | None:
     """The fastest interface that is up and has an address; loopback and bridges name no rate."""
-    speeds = [
-        one["speed_mbps"]
-        for one in interfaces
-        if one.get("up") and one.get("speed_mbps") and one.get("addresses") and one["name"] != "lo"
-    ]
+    speeds = [one.speed_mbps for one in interfaces if one.up and one.speed_mbps and one.addresses and one.name != "lo"]
     return max(speeds) / 1000 if speeds else None
 
 

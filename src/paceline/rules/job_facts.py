@@ -168,7 +168,7 @@ def ignored_lines(files: Iterable[SourceFile]) -> dict[tuple[str, int], frozense
 
 def without_ignored(verdict: Verdict, ignored: Mapping[tuple[str, int], frozenset[str]]) -> Verdict:
     """The verdict without the findings that their own line ignores; those are kept beside it."""
-    off = tuple(one for one in verdict.findings if one.code in ignored.get((one.file, one.line or 0), ()))
+    off = tuple(one for one in verdict.findings if one.code in ignored.get((one.file or "", one.line or 0), ()))
     if not off:
         return verdict
     left = tuple(one for one in verdict.findings if one not in off)

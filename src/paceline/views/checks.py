@@ -1,15 +1,40 @@
 """The result of the checks before a run: each finding in its four parts, then one line about the other checks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
-from typing import Any
+
+import msgspec
 
 from paceline.findings import Finding, Judgement, Severity, Verdict
 from paceline.rules.job_facts import findings_of
 from paceline.spelling import plural
 from paceline.views.error import error_text
 
-SCHEMA = "paceline.checks/1"
+
+class MissingFact(msgspec.Struct, frozen=True):
+    """A check that could not look."""
+
+    code: str
+    """A code with a page: `paceline explain CODE`."""
+    missing: str
+    """The fact that the check lacked."""
+
+
+class ChecksDocument(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="paceline.checks/1"):
+    """The result of the checks, for programs."""
+
+    passed: bool
+    """Whether nothing was found that stops the job."""
+    counts: Mapping[Severity, int]
+    """Number of findings of each severity: `error` stops the job, `warning` does not, `notice` is only worth knowing."""
+    findings: tuple[Finding, ...]
+    """What was found."""
+    ignored: tuple[Finding, ...]
+    """What a comment in the script switches off."""
+    silent: tuple[str, ...]
+    """Codes of checks that found nothing."""
+    not_judged: tuple[MissingFact, ...]
+    """Checks that could not look."""
 
 
 def checks_text(verdicts: Sequence[Verdict], *, width: int = 100, color: bool = False, more: str = "") -> str:
@@ -21,19 +46,18 @@ def checks_text(verdicts: Sequence[Verdict], *, width: int = 100, color: bool = 
     return "\n".join([*blocks, *wrap(_closing(verdicts, more), width, subsequent_indent="  ")])
 
 
-def checks_facts(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """The same for a program; `passed`: nothing stops the job."""
+def checks_facts(verdicts: Sequence[Verdict]) -> ChecksDocument:
+    """The same for a program."""
     found = findings_of(verdicts)
     counts = _counts(found)
-    return {
-        "schema": SCHEMA,
-        "passed": not counts.get(Severity.ERROR),
-        "counts": {str(severity): counts.get(severity, 0) for severity in Severity},
-        "findings": [finding_facts(finding) for finding in found],
-        "ignored": [finding_facts(finding) for verdict in verdicts for finding in verdict.ignored],
-        "silent": [verdict.code for verdict in verdicts if verdict.judgement is Judgement.SILENT],
-        "not_judged": [{"code": code, "missing": text} for text, codes in _missing(verdicts).items() for code in codes],
-    }
+    return ChecksDocument(
+        passed=not counts.get(Severity.ERROR),
+        counts={severity: counts.get(severity, 0) for severity in Severity},
+        findings=tuple(found),
+        ignored=tuple(finding for verdict in verdicts for finding in verdict.ignored),
+        silent=tuple(verdict.code for verdict in verdicts if verdict.judgement is Judgement.SILENT),
+        not_judged=tuple(MissingFact(code, text) for text, codes in _missing(verdicts).items() for code in codes),
+    )
 
 
 def _closing(verdicts: Sequence[Verdict], more: str) -> str:
@@ -67,18 +91,3 @@ def _counts(findings: Iterable[Finding]) -> dict[Severity, int]:
     for finding in findings:
         counts[finding.severity] = counts.get(finding.severity, 0) + 1
     return counts
-
-
-def finding_facts(finding: Finding) -> dict[str, Any]:
-    """One finding for a program."""
-    return {
-        "code": finding.code,
-        "severity": str(finding.severity),
-        "confidence": str(finding.confidence),
-        "what": finding.what,
-        "saw": finding.saw,
-        "next": finding.next,
-        "more": finding.more or f"paceline explain {finding.code}",
-        "file": finding.file or None,
-        "line": finding.line,
-    }

@@ -1,7 +1,6 @@
 """Two runs side by side: text for people, JSON for programs, a page of HTML."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -12,7 +11,6 @@ from paceline.views.report.markup import Markup, document, element
 from paceline.views.table import table
 from paceline.views.units import UNKNOWN, count, counted, milliseconds
 
-SCHEMA = "paceline.compare/1"
 _HEADERS = ("", "FIRST", "SECOND", "DIFFERENCE", "BETWEEN")
 _NO_STEPS = "it has no steps after its warm-up"
 
@@ -28,17 +26,31 @@ def compare_text(found: RunComparison, before: Evidence, after: Evidence, *, wid
     return "\n\n".join(blocks)
 
 
-def compare_facts(found: RunComparison, before: Evidence, after: Evidence) -> dict[str, Any]:
-    """The same for a program; null is unknown."""
-    return {
-        "schema": SCHEMA,
-        "first_run_id": before.run.id,
-        "second_run_id": after.run.id,
-        "first_state": run_state(before.run, before.events).word,
-        "second_state": run_state(after.run, after.events).word,
-        "answer_text": _answer(found, before, after),
-        **msgspec.to_builtins(found),
-    }
+class CompareDocument(RunComparison, frozen=True, kw_only=True, tag_field="schema", tag="paceline.compare/1"):
+    """The same for programs; None is unknown."""
+
+    first_run_id: str
+    """Id of the run that is compared with."""
+    second_run_id: str
+    """Id of the run that is compared."""
+    first_state: str
+    """Its state, as in [paceline.ps/2](#pacelineps2)."""
+    second_state: str
+    """That of the other one."""
+    answer_text: str
+    """The answer as a sentence."""
+
+
+def compare_facts(found: RunComparison, before: Evidence, after: Evidence) -> CompareDocument:
+    """The same for a program."""
+    return CompareDocument(
+        **msgspec.structs.asdict(found),
+        first_run_id=before.run.id,
+        second_run_id=after.run.id,
+        first_state=run_state(before.run, before.events).word,
+        second_state=run_state(after.run, after.events).word,
+        answer_text=_answer(found, before, after),
+    )
 
 
 def compare_html(found: RunComparison, before: Evidence, after: Evidence) -> str:

@@ -1,6 +1,6 @@
 """An error or a finding in its four parts: what, saw, next, more."""
 
-from typing import Any
+import msgspec
 
 from paceline.errors import PacelineError
 from paceline.findings import Finding
@@ -15,24 +15,32 @@ def error_text(error: PacelineError | Finding, *, color: bool = False) -> str:
     head = f"{severity}[{error.code}]"
     if color:
         head = painted(BOLD_RED if severity == "error" else BOLD_YELLOW, head)
-    more = error.more or f"paceline explain {error.code}"
-    parts = (("saw", error.saw), ("next", error.next), ("more", more))
+    parts = (("saw", error.saw), ("next", error.next), ("more", error.more))
     lines = [f"{head}: {error.what}"]
     lines += [f"  {name:<8}  {_continued(text)}" for name, text in parts if text]
     return "\n".join(lines)
 
 
-def error_json(error: PacelineError) -> dict[str, Any]:
+class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="paceline.error/1"):
+    """An error, for programs."""
+
+    code: str
+    """A code with a page: `paceline explain CODE`."""
+    exit_code: int
+    """Exit code of this command."""
+    what: str
+    """What happened, with the name of the thing."""
+    saw: str
+    """What was seen, and what was expected."""
+    next: str
+    """One command or one edit."""
+    more: str
+    """Where to read more."""
+
+
+def error_json(error: PacelineError) -> ErrorDocument:
     """The same four parts for a program."""
-    return {
-        "schema": "paceline.error/1",
-        "code": error.code,
-        "exit_code": error.exit_code,
-        "what": error.what,
-        "saw": error.saw,
-        "next": error.next,
-        "more": error.more,
-    }
+    return ErrorDocument(**{name: getattr(error, name) for name in ErrorDocument.__struct_fields__})
 
 
 def _continued(text: str) -> str:

@@ -41,25 +41,15 @@ class HostUsage:
     gpu_power_watts: float | None = None
     """Sum of the GPUs."""
 
-    def facts(self) -> dict[str, Any]:
-        """For a program; null is unknown."""
-        return asdict(self)
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLoad(HostUsage):
+    """One host over a run; its own values are those of the last sample."""
 
-@dataclass(frozen=True, slots=True)
-class RunLoad:
-    """One host over a run."""
-
-    now: HostUsage
-    """The last sample."""
     mean: HostUsage
-    """The mean of all samples."""
+    """Of a run that has ended: means over the run."""
     peak: HostUsage
-    """The largest of each value."""
-
-    def facts(self) -> dict[str, Any]:
-        """The last sample for a program, `mean` and `peak` beside it; null is unknown."""
-        return {**self.now.facts(), "mean": self.mean.facts(), "peak": self.peak.facts()}
+    """Of a run that has ended: the largest values."""
 
 
 def run_loads(hosts: Iterable[str], telemetry: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[RunLoad, ...]:
@@ -74,7 +64,7 @@ def _run_load(host: str, lines: Sequence[Mapping[str, Any]]) -> RunLoad:
             before += 1
         samples.append(_load(host, line, lines[before]))
     return RunLoad(
-        now=_newest(host, lines),
+        **asdict(_newest(host, lines)),
         mean=_over(host, samples, lambda known: sum(known) / len(known)),
         peak=_over(host, samples, max),
     )

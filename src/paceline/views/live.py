@@ -2,11 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
-
-from paceline.diagnosis.case import Forecast, Stall, from_plain
+from paceline.diagnosis.case import Forecast, Stall, fact_or_none
 from paceline.diagnosis.restarts import EVENT as ATTEMPT_BEGAN
 from paceline.diagnosis.restarts import RESUMED, Restart, Resumption
 from paceline.diagnosis.time_limit import forecast_text, will_be_cut
@@ -20,8 +18,6 @@ from paceline.views.restarts import restart_finding, restart_line, resumed_line
 from paceline.views.transfer import transfer_doing, transfer_text
 from paceline.views.units import duration
 from paceline.views.why import WhyPage, finding_lines, standstill_over_text, standstill_text
-
-_Fact = TypeVar("_Fact")
 
 _EXCEPTION = "C01"
 _LOOPBACK = re.compile(r"127\.|localhost$|::1$|\[::1\]$")
@@ -118,7 +114,7 @@ def _restart(event: Mapping[str, Any], color: bool) -> str:
 
 
 def _began(event: Mapping[str, Any], color: bool) -> str | None:
-    found = _fact(Restart, event.get("restart"))
+    found = fact_or_none(Restart, event.get("restart"))
     if found is None or found.loaded is None:
         return None
     notice = restart_finding(found)
@@ -126,7 +122,7 @@ def _began(event: Mapping[str, Any], color: bool) -> str | None:
 
 
 def _resumed(event: Mapping[str, Any], color: bool) -> str | None:
-    found = _fact(Resumption, event)
+    found = fact_or_none(Resumption, event)
     return None if found is None else f"paceline  {resumed_line(found)}"
 
 
@@ -172,7 +168,7 @@ def _finding(event: Mapping[str, Any], color: bool) -> str:
 
 
 def _cause(event: Mapping[str, Any], color: bool) -> str | None:
-    finding = _fact(CauseFinding, event.get("finding"))
+    finding = fact_or_none(CauseFinding, event.get("finding"))
     # The summary of the run begins with the exception; printed here too, it would appear twice. Of an attempt that another one goes on
     # from, the lines about the restart say enough.
     if finding is None or finding.code == _EXCEPTION or event.get("resumed"):
@@ -182,7 +178,7 @@ def _cause(event: Mapping[str, Any], color: bool) -> str | None:
 
 def _standstill(event: Mapping[str, Any], color: bool) -> str | None:
     """The first message about a stall. A later event of the same stall changes its level, and its cause is reported separately."""
-    still = _fact(Stall, event.get("standstill"))
+    still = fact_or_none(Stall, event.get("standstill"))
     if still is None or still.progress:
         return None
     seen = f"threshold {duration(still.threshold_seconds)}"
@@ -194,7 +190,7 @@ def _standstill_over(event: Mapping[str, Any], color: bool) -> str:
 
 
 def _forecast(event: Mapping[str, Any], color: bool) -> str | None:
-    found = _fact(Forecast, event.get("forecast"))
+    found = fact_or_none(Forecast, event.get("forecast"))
     if found is None or will_be_cut(found) is False:
         return None
     return f"paceline  {forecast_text(found)}"
@@ -202,13 +198,6 @@ def _forecast(event: Mapping[str, Any], color: bool) -> str | None:
 
 def _transfer(event: Mapping[str, Any], color: bool) -> str | None:
     return transfer_text(event)
-
-
-def _fact(kind: type[_Fact], plain: Any) -> _Fact | None:
-    try:
-        return from_plain(kind, plain)
-    except msgspec.ValidationError:
-        return None
 
 
 _WRITERS = {

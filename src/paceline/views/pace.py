@@ -22,15 +22,13 @@ class RankPace:
     """Global rank."""
     step: int | None = None
     """Its newest step."""
-    steps: int = 0
-    """Steps in the window."""
     step_seconds: float | None = None
     """Mean duration of a step."""
     own_seconds: float | None = None
     """Mean duration without communication."""
-    data_fraction: float | None = None
+    loading_fraction: float | None = None
     """Fraction of waiting for data."""
-    communication_fraction: float | None = None
+    exposed_communication_fraction: float | None = None
     """Fraction of exposed communication."""
     checkpoint_fraction: float | None = None
     """Fraction of saving checkpoints."""
@@ -42,6 +40,8 @@ class Pace:
 
     ranks: tuple[RankPace, ...] = ()
     """Pace of each rank."""
+    step_counts: tuple[int, ...] = ()
+    """Steps of each rank in the window."""
     ranks_here: int | None = None
     """Ranks that have arrived."""
     ranks_wanted: int | None = None
@@ -50,9 +50,9 @@ class Pace:
     """Step of the rank that is furthest behind."""
     step_seconds: float | None = None
     """Duration of a step."""
-    data_fraction: float | None = None
+    loading_fraction: float | None = None
     """Fraction of waiting for data."""
-    communication_fraction: float | None = None
+    exposed_communication_fraction: float | None = None
     """Fraction of exposed communication."""
     checkpoint_fraction: float | None = None
     """Fraction of saving checkpoints."""
@@ -83,20 +83,23 @@ def pace(
     newest = max((record.attempt for record in now), default=0)
     current = [record for record in now if record.attempt == newest]
     earlier = {(record.attempt, record.host, record.rank, record.pid): record for record in before}
-    ranks = tuple(
-        _rank_pace(record, earlier.get((record.attempt, record.host, record.rank, record.pid))) for record in current
+    since = [earlier.get((record.attempt, record.host, record.rank, record.pid)) for record in current]
+    ranks = tuple(map(_rank_pace, current, since))
+    counts = tuple(
+        int(_since(*both, lambda record: record.step_count) or 0) for both in zip(current, since, strict=True)
     )
-    slowest, spread = _slowest(ranks)
+    slowest, spread = _slowest(rank for rank, count in zip(ranks, counts, strict=True) if count >= _LEAST_STEPS)
     worlds = [record.world_size for record in current if record.world_size]
     step_seconds = _median(rank.step_seconds for rank in ranks)
     return Pace(
         ranks=ranks,
+        step_counts=counts,
         ranks_here=None if ended else sum(record.exit is None for record in current),
         ranks_wanted=max([*worlds, ranks_wanted or 0]) or len(current) or None,
         step=min((rank.step for rank in ranks if rank.step is not None), default=None),
         step_seconds=step_seconds,
-        data_fraction=mean_of_known(rank.data_fraction for rank in ranks),
-        communication_fraction=mean_of_known(rank.communication_fraction for rank in ranks),
+        loading_fraction=mean_of_known(rank.loading_fraction for rank in ranks),
+        exposed_communication_fraction=mean_of_known(rank.exposed_communication_fraction for rank in ranks),
         checkpoint_fraction=mean_of_known(rank.checkpoint_fraction for rank in ranks),
         samples_per_second=samples_per_second(current, step_seconds),
         spread=spread,
@@ -116,11 +119,10 @@ def _rank_pace(now: RankRecord, before: RankRecord | None) -> RankPace:
         host=now.host,
         rank=now.rank,
         step=now.step_count,
-        steps=int(steps),
         step_seconds=steady.seconds if before is None and (steady := steady_step_of(now)) else seconds / steps,
         own_seconds=max(seconds - (communication or 0.0), 0.0) / steps,
-        data_fraction=_fraction(data, seconds),
-        communication_fraction=_fraction(communication, seconds),
+        loading_fraction=_fraction(data, seconds),
+        exposed_communication_fraction=_fraction(communication, seconds),
         checkpoint_fraction=_fraction(checkpoint, seconds),
     )
 
@@ -151,7 +153,7 @@ def _since(now: RankRecord, before: RankRecord | None, value: Callable[[RankReco
 
 
 def _slowest(ranks: Iterable[RankPace]) -> tuple[RankPace | None, float | None]:
-    known = [rank for rank in ranks if rank.own_seconds and rank.steps >= _LEAST_STEPS]
+    known = [rank for rank in ranks if rank.own_seconds]
     if len(known) < 2:
         return None, None
     slowest = max(known, key=lambda rank: rank.own_seconds or 0.0)

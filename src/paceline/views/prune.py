@@ -1,7 +1,8 @@
 """The recordings that are deleted, or would be."""
 
 from collections.abc import Sequence
-from typing import Any
+
+import msgspec
 
 from paceline.recording.prune import OldRun
 from paceline.views.table import table
@@ -18,18 +19,34 @@ def prune_text(runs: Sequence[OldRun], *, dry_run: bool, width: int | None = 100
     return f"{text}\n{done}: {counted(len(runs), 'run')}, {size(sum(run.size_bytes for run in runs))}"
 
 
-def prune_facts(runs: Sequence[OldRun], *, dry_run: bool) -> dict[str, Any]:
+class PrunedRun(msgspec.Struct, frozen=True):
+    """A run that has ended and may go, for programs."""
+
+    run_id: str
+    """Id of the run."""
+    directories: tuple[str, ...]
+    """The directories of all its tries, the newest first."""
+    age_seconds: float
+    """Time since its newest file was written."""
+    size_bytes: int
+    """Room on the disk."""
+
+
+class PruneDocument(msgspec.Struct, frozen=True, tag_field="schema", tag="paceline.prune/2"):
+    """The recordings that are deleted, or would be, for programs."""
+
+    deleted: bool
+    """Whether they were deleted; false with `--dry-run`."""
+    runs: tuple[PrunedRun, ...]
+    """The runs that have ended and may go."""
+
+
+def prune_facts(runs: Sequence[OldRun], *, dry_run: bool) -> PruneDocument:
     """The same for a program."""
-    return {
-        "schema": "paceline.prune/2",
-        "deleted": not dry_run,
-        "runs": [
-            {
-                "run_id": run.id,
-                "directories": [str(path) for path in run.directories],
-                "age_seconds": round(run.age_seconds, 1),
-                "size_bytes": run.size_bytes,
-            }
+    return PruneDocument(
+        not dry_run,
+        tuple(
+            PrunedRun(run.id, tuple(map(str, run.directories)), round(run.age_seconds, 1), run.size_bytes)
             for run in runs
-        ],
-    }
+        ),
+    )

@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
+
+import msgspec
 
 from paceline.diagnosis.restarts import RestartTotals
 from paceline.diagnosis.run_state import RunState
 from paceline.facts import RankRecord, Run, SecondaryStatus, Status
+from paceline.views.documents import RunNowDocument, run_now_keys
 from paceline.views.pace import pace
 from paceline.views.report.redaction import command_without_secrets
-from paceline.views.restarts import restarts_facts, restarts_text
-from paceline.views.run_state import state_facts, state_note
+from paceline.views.restarts import restarts_text
+from paceline.views.run_state import state_note
 from paceline.views.status import ranks_text, run_lasts
 from paceline.views.table import table
 from paceline.views.units import UNKNOWN, bare_milliseconds, count, duration
@@ -74,34 +76,55 @@ def ps_rows(runs: Sequence[ListedRun], now_ns: int) -> tuple[tuple[str, ...], li
     return headers, rows
 
 
-def ps_facts(runs: Sequence[ListedRun]) -> dict[str, Any]:
-    """The same for a program; unknown values are null."""
-    return {"schema": "paceline.ps/2", "runs": [_facts(listed) for listed in runs]}
+class ListedRunDocument(RunNowDocument, frozen=True, kw_only=True):
+    """One run of the list, for programs."""
+
+    name: str
+    """Name of the job, `--name` or the script's own."""
+    engine: str | None
+    """The engine that has the job; None: it was started by hand."""
+    exit_code: int | None
+    """Exit code of `paceline run`; None while it lasts, or if nobody saw its end."""
+    started_ns: int | None
+    """When it started, Unix time in ns."""
+    finished_ns: int | None
+    """When it ended, Unix time in ns; None: it lasts, or its agent left no word."""
+    first_host: str
+    """Name of the first host."""
+    agent_pid: int | None
+    """Process id of the agent on that host."""
+    directory: str
+    """The directory of the recording."""
+    command: tuple[str, ...]
+    """The command line, one word an element, without secrets."""
 
 
-def _facts(listed: ListedRun) -> dict[str, Any]:
+class RunsDocument(msgspec.Struct, frozen=True, tag_field="schema", tag="paceline.ps/2"):
+    """The list of runs, for programs."""
+
+    runs: tuple[ListedRunDocument, ...]
+    """The runs, the newest first."""
+
+
+def ps_facts(runs: Sequence[ListedRun]) -> RunsDocument:
+    """The same for a program; unknown values are None."""
+    return RunsDocument(tuple(_facts(listed) for listed in runs))
+
+
+def _facts(listed: ListedRun) -> ListedRunDocument:
     run, now = listed.run, pace(listed.ranks, ended=not run_lasts(listed.run))
-    return {
-        "run_id": run.id,
-        "name": run.name,
-        "engine": listed.engine or None,
-        "status": str(run.status),
-        "secondary_status": str(run.secondary_status),
-        "exit_code": run.exit_code,
-        "reason": run.reason,
-        **state_facts(listed.state),
-        "ranks_here": now.ranks_here,
-        "ranks_wanted": now.ranks_wanted,
-        "step": now.step,
-        "step_seconds": now.step_seconds,
-        **restarts_facts(listed.restarts),
-        "started_ns": run.started_ns or None,
-        "finished_ns": run.finished_ns,
-        "first_host": run.first_host,
-        "agent_pid": run.agent_pid,
-        "directory": run.directory,
-        "command": command_without_secrets(list(run.command)),
-    }
+    return ListedRunDocument(
+        **run_now_keys(run, listed.restarts, listed.state, now),
+        name=run.name,
+        engine=listed.engine or None,
+        exit_code=run.exit_code,
+        started_ns=run.started_ns or None,
+        finished_ns=run.finished_ns,
+        first_host=run.first_host,
+        agent_pid=run.agent_pid,
+        directory=run.directory,
+        command=tuple(command_without_secrets(list(run.command))),
+    )
 
 
 def _row(listed: ListedRun, now_ns: int) -> tuple[str, ...]:

@@ -1,9 +1,5 @@
 """The state of a run in a few words: for a badge, for a note in a list, for the first line of a picture."""
 
-from typing import Any
-
-import msgspec
-
 from paceline.diagnosis.case import Stall
 from paceline.diagnosis.run_state import RunState
 from paceline.recording.rank_sets import named_ranks
@@ -42,15 +38,6 @@ def stall_line(state: RunState, now_ns: int) -> str:
         return f"{state.word}: {standstill_text(stall, now_ns)}"
     after = f" after step {count(stall.since_step)}" if stall.since_step is not None else ""
     return f"{state.word} for {_lasted(stall, now_ns)}{after}: {finding_short(state.finding)}"
-
-
-def state_facts(state: RunState) -> dict[str, Any]:
-    """The same for a program; null is nothing."""
-    return {
-        "state": state.word,
-        "stands_still_since_ns": None if state.standing is None else state.standing.since_ns,
-        "finding": msgspec.to_builtins(state.finding),
-    }
 
 
 def _lasted(stall: Stall, now_ns: int) -> str:

@@ -1,8 +1,10 @@
 """Where each rank is in its code: identical stacks folded, the user's own lines marked, DataLoader workers below their rank."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from paceline.diagnosis.case import to_plain
 from paceline.diagnosis.snapshots import Child, Frame, RankSnapshot, ThreadStack
@@ -53,18 +55,32 @@ def stack_text(
     return "\n".join(lines)
 
 
+class StackDocument(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="paceline.stack/2"):
+    """Where each rank is, for programs."""
+
+    run_id: str
+    """Id of the run."""
+    ended: bool
+    """Whether the run has ended; the snapshots are then the last ones."""
+    groups: tuple[tuple[int, ...], ...]
+    """Ranks at the same lines, the largest group first."""
+    snapshots: tuple[Mapping[str, Any], ...]
+    """One for each rank, without fields at their default."""
+    not_judged: tuple[str, ...]
+    """What could not be looked at, and why."""
+
+
 def stack_facts(
     run_id: str, looks: Sequence[RankSnapshot], *, lasts: bool, not_judged: Sequence[str] = ()
-) -> dict[str, Any]:
+) -> StackDocument:
     """The same for a program: the groups of ranks, and every snapshot with all its threads."""
-    return {
-        "schema": "paceline.stack/2",
-        "run_id": run_id,
-        "ended": not lasts,
-        "groups": [[look.rank for look in group] for group in folded(looks)],
-        "snapshots": [_snapshot_facts(look) for look in sorted(looks, key=lambda look: look.rank)],
-        "not_judged": [*not_judged, *_complaints(looks)],
-    }
+    return StackDocument(
+        run_id=run_id,
+        ended=not lasts,
+        groups=tuple(tuple(look.rank for look in group) for group in folded(looks)),
+        snapshots=tuple(_snapshot_facts(look) for look in sorted(looks, key=lambda look: look.rank)),
+        not_judged=(*not_judged, *_complaints(looks)),
+    )
 
 
 def _snapshot_facts(look: RankSnapshot) -> dict[str, Any]:

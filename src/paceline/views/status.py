@@ -17,7 +17,7 @@ def live_line(
         step = f"step {count(now.step)}"
         parts = [f"{step}  {milliseconds(now.step_seconds)}" if now.step_seconds is not None else step]
         parts.append(
-            f"data {percent(now.data_fraction)}  exposed comm {percent(now.communication_fraction)}  "
+            f"data {percent(now.loading_fraction)}  exposed comm {percent(now.exposed_communication_fraction)}  "
             f"ckpt {percent(now.checkpoint_fraction)}"
         )
     ranks = f"{ranks_text(now)} {plural(now.ranks_wanted, 'rank')}"
@@ -31,8 +31,8 @@ def plain_line(now: Pace, time_ns: int, *, doing: str = "") -> str:
     values = {
         "step": UNKNOWN if now.step is None else str(now.step),
         "step_ms": bare_milliseconds(now.step_seconds),
-        "loading_pct": percent(now.data_fraction).rstrip("%"),
-        "exposed_communication_pct": percent(now.communication_fraction).rstrip("%"),
+        "loading_pct": percent(now.loading_fraction).rstrip("%"),
+        "exposed_communication_pct": percent(now.exposed_communication_fraction).rstrip("%"),
         "ranks": ranks_text(now),
         "spread": UNKNOWN if now.spread is None else f"{now.spread:.2f}",
     }

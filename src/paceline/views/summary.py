@@ -1,6 +1,6 @@
 """The end of a run in a few lines: how it ended, how long it took, where the time went, what could not be judged."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,11 +11,13 @@ from paceline.diagnosis.slow.slowdown import slowest_ranks
 from paceline.diagnosis.slow.steady_step import SteadyStep, steady_step
 from paceline.diagnosis.time_breakdown import TimeSpent, time_spent
 from paceline.facts import Evidence, RankExit, Run, SecondaryStatus, Status
+from paceline.findings import CauseFinding
 from paceline.recording.rank_sets import named_ranks
 from paceline.terminal_text import BOLD, BOLD_GREEN, BOLD_RED, painted
+from paceline.views.documents import RunDocument, run_keys
 from paceline.views.headline import headline
 from paceline.views.pace import pace, samples_per_second
-from paceline.views.restarts import restarts_facts, restarts_text
+from paceline.views.restarts import restarts_text
 from paceline.views.status import run_lasts
 from paceline.views.table import crop
 from paceline.views.units import counted, duration, milliseconds, percent, samples_rate
@@ -64,40 +66,108 @@ def summary_text(
     return "\n".join([lines[0], *(crop(line, width, ascii_only=ascii_only) for line in lines[1:])])
 
 
-def summary_facts(evidence: Evidence, *, now_ns: int | None = None) -> dict[str, Any]:
-    """The same for a program; a value that is not judged is null."""
+class SlowestRanks(msgspec.Struct, frozen=True, kw_only=True):
+    """The ranks that the others wait for."""
+
+    host: str
+    """Host of the first of them."""
+    rank: int
+    """The first of them."""
+    spread: float | None
+    """The slowest rank's own time of a step over the median rank's."""
+    ranks: tuple[int, ...]
+    """Their global ranks."""
+    hosts: tuple[str, ...]
+    """Names of their hosts."""
+    waited_seconds: float
+    """By which they delay each step."""
+    waited_seconds_low: float
+    """Lower end of the interval."""
+    waited_seconds_high: float
+    """Upper end of the interval."""
+    step_seconds: float
+    """Duration of one step."""
+
+
+class SummaryDocument(RunDocument, frozen=True, kw_only=True, tag_field="schema", tag="paceline.summary/2"):
+    """The end of a run, for programs. None is not judged."""
+
+    exit_code: int | None
+    """Exit code of `paceline run`; None while it lasts, or if nobody saw its end."""
+    reason: str
+    """Why it ended so, in one sentence."""
+    wall_seconds: float | None
+    """Time from the start of the run to its end, or to now."""
+    step_count: int | None
+    """Number of steps."""
+    step_seconds: float | None
+    """Duration of one step: the median of steady steps."""
+    steady_step_count: int | None
+    """Number of these steps."""
+    samples_per_second: float | None
+    """Samples of all ranks in a second, if batches are full; None where other loaders than that of steps are read."""
+    in_steps_seconds: float | None
+    """Time of all steps: the four below together."""
+    compute_seconds: float | None
+    """In steps: computation."""
+    loading_seconds: float | None
+    """In steps: waiting for data."""
+    exposed_communication_seconds: float | None
+    """In steps: communication that no computation hides."""
+    checkpoint_seconds: float | None
+    """In steps: saving checkpoints."""
+    lost_seconds: float | None
+    """Time outside steps: the three below together."""
+    startup_seconds: float | None
+    """Time from the start of the run to its first step."""
+    restarts_seconds: float | None
+    """Between attempts."""
+    end_seconds: float | None
+    """After the last step."""
+    slowest: SlowestRanks | None
+    """The ranks that the others wait for; None: none for certain."""
+    gradients: tuple[str, ...]
+    """How gradients were exchanged, in words."""
+    network: Mapping[str, Any] | None
+    """The network of local hosts; None: this machine's own."""
+    not_judged: tuple[str, ...]
+    """What could not be looked at, and why."""
+    findings: tuple[CauseFinding, ...]
+    """Why the run ended as it did."""
+    directory: str
+    """The directory of the recording."""
+
+
+def summary_facts(evidence: Evidence, *, now_ns: int | None = None) -> SummaryDocument:
+    """The same for a program."""
     run = evidence.run
     spent = _spent(evidence, now_ns)
     steady = steady_step(evidence.ranks)
-    return {
-        "schema": "paceline.summary/2",
-        "run_id": run.id,
-        "status": str(run.status),
-        "secondary_status": str(run.secondary_status),
-        "exit_code": run.exit_code,
-        "reason": run.reason,
-        "wall_seconds": spent.wall_seconds,
-        "step_count": spent.step_count,
-        "in_steps_seconds": spent.step_seconds,
-        "step_seconds": None if steady is None else steady.seconds,
-        "steady_step_count": None if steady is None else steady.count,
-        "samples_per_second": _samples_per_second(evidence, steady),
-        "compute_seconds": spent.compute_seconds,
-        "loading_seconds": spent.data_seconds,
-        "exposed_communication_seconds": spent.communication_seconds,
-        "checkpoint_seconds": spent.checkpoint_seconds,
-        "lost_seconds": spent.lost_seconds,
-        "startup_seconds": spent.startup_seconds,
-        "restarts_seconds": spent.restarts_seconds,
-        "end_seconds": spent.end_seconds,
-        **restarts_facts(totals(evidence.events)),
-        "slowest": _slowest_facts(evidence),
-        "gradients": _exchange(evidence),
-        "network": _network(evidence),
-        "not_judged": list(evidence.not_judged),
-        "findings": msgspec.to_builtins(run_state(evidence.run, evidence.events).findings),
-        "directory": run.directory,
-    }
+    return SummaryDocument(
+        **run_keys(run, totals(evidence.events)),
+        exit_code=run.exit_code,
+        reason=run.reason,
+        wall_seconds=spent.wall_seconds,
+        step_count=spent.step_count,
+        step_seconds=None if steady is None else steady.seconds,
+        steady_step_count=None if steady is None else steady.count,
+        samples_per_second=_samples_per_second(evidence, steady),
+        in_steps_seconds=spent.step_seconds,
+        compute_seconds=spent.compute_seconds,
+        loading_seconds=spent.data_seconds,
+        exposed_communication_seconds=spent.communication_seconds,
+        checkpoint_seconds=spent.checkpoint_seconds,
+        lost_seconds=spent.lost_seconds,
+        startup_seconds=spent.startup_seconds,
+        restarts_seconds=spent.restarts_seconds,
+        end_seconds=spent.end_seconds,
+        slowest=_slowest_facts(evidence),
+        gradients=tuple(_exchange(evidence)),
+        network=_network(evidence),
+        not_judged=tuple(evidence.not_judged),
+        findings=run_state(evidence.run, evidence.events).findings,
+        directory=run.directory,
+    )
 
 
 def wall_seconds(run: Run, now_ns: int | None) -> float | None:
@@ -218,23 +288,23 @@ def _slowest(evidence: Evidence) -> str:
     return f"{named_ranks(late.numbers)} on {where}: the others wait {span} of each step of {milliseconds(tempo.step_seconds)}"
 
 
-def _slowest_facts(evidence: Evidence) -> dict[str, Any] | None:
+def _slowest_facts(evidence: Evidence) -> SlowestRanks | None:
     found = slowest_ranks(evidence.events)
     if found is None:
         return None
     late, tempo = found
     first, overall = late.ranks[0], pace(evidence.ranks)
-    return {
-        "host": first.host,
-        "rank": first.rank,
-        "spread": overall.spread if overall.slowest is not None and overall.slowest.rank == first.rank else None,
-        "ranks": list(late.numbers),
-        "hosts": list(dict.fromkeys(rank.host for rank in late.ranks)),
-        "waited_seconds": late.gain_seconds,
-        "waited_seconds_low": late.low_seconds,
-        "waited_seconds_high": late.high_seconds,
-        "step_seconds": tempo.step_seconds,
-    }
+    return SlowestRanks(
+        host=first.host,
+        rank=first.rank,
+        spread=overall.spread if overall.slowest is not None and overall.slowest.rank == first.rank else None,
+        ranks=tuple(late.numbers),
+        hosts=tuple(dict.fromkeys(rank.host for rank in late.ranks)),
+        waited_seconds=late.gain_seconds,
+        waited_seconds_low=late.low_seconds,
+        waited_seconds_high=late.high_seconds,
+        step_seconds=tempo.step_seconds,
+    )
 
 
 def _row(name: str, text: str) -> str:

@@ -1,17 +1,17 @@
 """A run at one moment: its pace, its ranks, its machines. Plain text; the caller repaints it while the run lasts."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from paceline.diagnosis.case import Stall
 from paceline.diagnosis.restarts import totals
 from paceline.diagnosis.run_state import run_state
 from paceline.facts import Evidence, RankRecord, Run, Status
 from paceline.spelling import plural
+from paceline.views.documents import RunNowDocument, run_now_keys
 from paceline.views.host_load import HostUsage, RunLoad
 from paceline.views.pace import Pace, RankPace
-from paceline.views.restarts import restarts_facts, restarts_text
-from paceline.views.run_state import stall_line, state_facts
+from paceline.views.restarts import restarts_text
+from paceline.views.run_state import stall_line
 from paceline.views.status import live_line, ranks_text, run_lasts
 from paceline.views.summary import wall_seconds
 from paceline.views.table import crop, table
@@ -82,31 +82,40 @@ def top_text(
     return "\n".join(crop(line, width, ascii_only=ascii_only) for line in text.splitlines())
 
 
+class TopDocument(RunNowDocument, frozen=True, kw_only=True, tag_field="schema", tag="paceline.top/2"):
+    """The whole picture, for programs."""
+
+    t_ns: int
+    """Now, Unix time in ns."""
+    wall_seconds: float | None
+    """Time from the start of the run to its end, or to now."""
+    samples_per_second: float | None
+    """Samples of all ranks in a second, if batches are full; None where other loaders than that of steps are read."""
+    spread: float | None
+    """The slowest rank's own time of a step over the median rank's."""
+    ranks: tuple[RankPace, ...]
+    """Each rank."""
+    hosts: tuple[HostUsage | RunLoad, ...]
+    """Each host, at its last sample."""
+    not_judged: tuple[str, ...]
+    """What could not be looked at, and why."""
+
+
 def top_facts(
     evidence: Evidence, now: Pace, loads: Sequence[HostUsage] | Sequence[RunLoad], *, now_ns: int
-) -> dict[str, Any]:
-    """The same for a program; null is unknown."""
+) -> TopDocument:
+    """The same for a program; None is unknown."""
     run = evidence.run
-    return {
-        "schema": "paceline.top/2",
-        "run_id": run.id,
-        "t_ns": now_ns,
-        "status": str(run.status),
-        "secondary_status": str(run.secondary_status),
-        "reason": run.reason,
-        **state_facts(run_state(run, evidence.events)),
-        "wall_seconds": wall_seconds(run, now_ns),
-        "step": now.step,
-        "step_seconds": now.step_seconds,
-        "samples_per_second": now.samples_per_second,
-        "ranks_here": now.ranks_here,
-        "ranks_wanted": now.ranks_wanted,
-        "spread": now.spread,
-        **restarts_facts(totals(evidence.events)),
-        "ranks": [_rank_facts(rank) for rank in now.ranks],
-        "hosts": [load.facts() for load in loads],
-        "not_judged": list(evidence.not_judged),
-    }
+    return TopDocument(
+        **run_now_keys(run, totals(evidence.events), run_state(run, evidence.events), now),
+        t_ns=now_ns,
+        wall_seconds=wall_seconds(run, now_ns),
+        samples_per_second=now.samples_per_second,
+        spread=now.spread,
+        ranks=now.ranks,
+        hosts=tuple(loads),
+        not_judged=tuple(evidence.not_judged),
+    )
 
 
 def top_line(now: Pace, loads: Sequence[HostUsage], *, now_ns: int, width: int | None = 100) -> str:
@@ -116,8 +125,8 @@ def top_line(now: Pace, loads: Sequence[HostUsage], *, now_ns: int, width: int |
         stamp(now_ns),
         UNKNOWN if now.step is None else str(now.step),
         bare_milliseconds(now.step_seconds),
-        percent(now.data_fraction).rstrip("%"),
-        percent(now.communication_fraction).rstrip("%"),
+        percent(now.loading_fraction).rstrip("%"),
+        percent(now.exposed_communication_fraction).rstrip("%"),
         percent(now.checkpoint_fraction).rstrip("%"),
         ranks_text(now),
         UNKNOWN if now.spread is None else f"{now.spread:.2f}",
@@ -252,8 +261,8 @@ def _rank_row(rank: RankPace, state: str, late: float | None, usage: RankUsage) 
         count(rank.step),
         bare_milliseconds(rank.step_seconds),
         percent(late),
-        percent(rank.data_fraction),
-        percent(rank.communication_fraction),
+        percent(rank.loading_fraction),
+        percent(rank.exposed_communication_fraction),
         percent(rank.checkpoint_fraction),
         percent(usage.cpu_cores),
         size(usage.resident_bytes),
@@ -274,19 +283,6 @@ def _state(record: RankRecord, lasting: bool, stall: Stall | None) -> str:
             return "late"
         return UNKNOWN if not lasting else "waits" if stall is not None and record.rank in stall.waiting else "running"
     return f"exit {record.exit.code}" if record.exit.code >= 0 else f"signal {-record.exit.code}"
-
-
-def _rank_facts(rank: RankPace) -> dict[str, Any]:
-    return {
-        "host": rank.host,
-        "rank": rank.rank,
-        "step": rank.step,
-        "step_seconds": rank.step_seconds,
-        "own_seconds": rank.own_seconds,
-        "loading_fraction": rank.data_fraction,
-        "exposed_communication_fraction": rank.communication_fraction,
-        "checkpoint_fraction": rank.checkpoint_fraction,
-    }
 
 
 def _host_row(load: HostUsage) -> tuple[str, ...]:

@@ -90,9 +90,9 @@ def late_fractions(now: Pace) -> dict[tuple[str, int], float]:
     Holds:   of the rank that waits longest it is 0
     """
     known = {
-        (rank.host, rank.rank): rank.communication_fraction
+        (rank.host, rank.rank): rank.exposed_communication_fraction
         for rank in now.ranks
-        if rank.communication_fraction is not None
+        if rank.exposed_communication_fraction is not None
     }
     most = max(known.values(), default=0.0)
     return {key: most - share for key, share in known.items()} if len(known) > 1 else {}

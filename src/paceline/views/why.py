@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import msgspec
 
-from paceline.diagnosis.case import Case, Level, Stall, from_plain
+from paceline.diagnosis.case import Case, Level, Stall, fact_or_none
 from paceline.diagnosis.restarts import totals
 from paceline.diagnosis.run_state import how_it_ended, run_state
 from paceline.diagnosis.time_limit import forecast_text, will_be_cut
@@ -18,11 +18,11 @@ from paceline.part import GoesOn
 from paceline.recording.rank_sets import named_ranks, spell_ranks
 from paceline.spelling import plural
 from paceline.terminal_text import BOLD, BOLD_RED, BOLD_YELLOW, painted
+from paceline.views.documents import RunDocument
 from paceline.views.restarts import restart_lines, restarts_facts
 from paceline.views.table import crop
 from paceline.views.units import count, counted, duration, percent
 
-SCHEMA = "paceline.why/2"
 _COLORS: dict[str, str] = {Level.WAITING: BOLD_YELLOW, Level.SLOW: BOLD_YELLOW, Level.QUALITY: BOLD_YELLOW}
 # As diagnosis.verdict words it: the code, the cause's title, the fact that was missing.
 _CAUSE_THAT_LACKS = re.compile(r"(?P<code>[NMCRS]\d\d) [^:]*: (?P<fact>.+)")
@@ -50,18 +50,16 @@ class WhyPage:
     """The step that is saved, and the command that goes on from it; None: nothing is saved, or the run did not break off."""
 
 
-@dataclass(frozen=True, slots=True)
-class Earlier:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierFinding(CauseFinding):
     """A finding that was reported while the job ran and does not hold any more."""
 
-    finding: CauseFinding
-    """The finding."""
     attempt: int
-    """Its attempt."""
+    """The attempt, from 0."""
     after_seconds: float | None = None
     """Time from the start of the run; None: not known, or of an earlier attempt."""
-    because: str = ""
-    """Why it does not hold any more; "" for an earlier attempt."""
+    reason: str = ""
+    """Why it does not hold; empty: it is of an earlier attempt."""
 
 
 def why_text(diagnosis: Diagnosis, case: Case, page: WhyPage) -> str:
@@ -81,38 +79,57 @@ def why_text(diagnosis: Diagnosis, case: Case, page: WhyPage) -> str:
     return "\n\n".join(blocks)
 
 
-def why_json(diagnosis: Diagnosis, case: Case | None) -> dict[str, Any]:
+class CheckedDocument(msgspec.Struct, frozen=True):
+    """What `paceline check` found before the run."""
+
+    code: str
+    """A code with a page: `paceline explain CODE`."""
+    place: str
+    """FILE:LINE; empty: it is about the command line."""
+    what: str
+    """What happened, with the name of the thing."""
+
+
+class WhyDocument(RunDocument, frozen=True, kw_only=True, tag_field="schema", tag="paceline.why/2"):
+    """Why a run is in trouble, for programs."""
+
+    exit_code: int | None
+    """Exit code of `paceline run`; None while it lasts, or if nobody saw its end."""
+    finished_ns: int | None
+    """When it ended, Unix time in ns; None: it lasts, or its agent left no word."""
+    findings: tuple[CauseFinding, ...]
+    """The causes, the surest first."""
+    earlier: tuple[EarlierFinding, ...]
+    """Findings that were reported while the run lasted and do not hold now."""
+    checked: tuple[CheckedDocument, ...]
+    """What paceline check found before the run."""
+    not_judged: tuple[str, ...]
+    """What could not be looked at, and why."""
+
+
+def why_json(diagnosis: Diagnosis, case: Case | None) -> WhyDocument:
     """The same for a program; `case` None: plain logs were read."""
     run = None if case is None else case.run
     known = None if run is None or how_it_ended(run) == "unknown" else run
-    return {
-        "schema": SCHEMA,
-        "run_id": None if run is None else run.id,
-        "status": None if known is None else str(known.status),
-        "secondary_status": None if known is None else str(known.secondary_status),
-        "exit_code": None if known is None else known.exit_code,
-        "finished_ns": None if known is None else known.finished_ns,
-        "findings": msgspec.to_builtins(diagnosis.findings),
-        "earlier": [
-            {
-                "attempt": one.attempt,
-                "after_seconds": one.after_seconds,
-                "reason": one.because,
-                **msgspec.to_builtins(one.finding),
-            }
-            for one in (() if case is None else earlier(diagnosis, case))
-        ],
-        "checked": [] if case is None else checked(case.events),
+    return WhyDocument(
+        run_id=None if run is None else run.id,
+        status=None if known is None else known.status,
+        secondary_status=None if known is None else known.secondary_status,
+        exit_code=None if known is None else known.exit_code,
+        finished_ns=None if known is None else known.finished_ns,
+        findings=tuple(diagnosis.findings),
+        earlier=() if case is None else tuple(earlier(diagnosis, case)),
+        checked=() if case is None else tuple(checked(case.events)),
         **restarts_facts(None if case is None else totals(case.events)),
-        "not_judged": list(diagnosis.not_judged),
-    }
+        not_judged=tuple(diagnosis.not_judged),
+    )
 
 
-def checked(events: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """What `paceline check` found before the run: `code`, `place` (FILE:LINE; empty: it is about the command line) and `what`."""
+def checked(events: Iterable[Mapping[str, Any]]) -> list[CheckedDocument]:
+    """What `paceline check` found before the run."""
     found = (event.get("findings") for event in events if event.get("event") == "source_check")
     return [
-        {key: str(one.get(key, "")) for key in ("code", "place", "what")}
+        CheckedDocument(*(str(one.get(key, "")) for key in CheckedDocument.__struct_fields__))
         for findings in found
         for one in (findings if isinstance(findings, list) else ())
         if isinstance(one, Mapping)
@@ -137,43 +154,48 @@ def finding_lines(finding: CauseFinding, page: WhyPage, *, more: bool = True) ->
     return lines + (_rows("more", [f"paceline explain {finding.code}"]) if more and finding.code != NO_CODE else [])
 
 
-def earlier(diagnosis: Diagnosis, case: Case) -> Iterator[Earlier]:
+def earlier(diagnosis: Diagnosis, case: Case) -> Iterator[EarlierFinding]:
     """Findings of earlier attempts, and findings of this attempt that were reported while it ran and do not hold now."""
     told = {(case.attempt, finding.code, finding.ranks) for finding in diagnosis.findings}
     for place, event in enumerate(case.events):
         attempt = event.get("attempt")
         if event.get("event") != "cause" or not isinstance(attempt, int) or attempt > case.attempt:
             continue
-        try:
-            finding = from_plain(CauseFinding, event.get("finding"))
-        except msgspec.ValidationError:
+        finding = fact_or_none(CauseFinding, event.get("finding"))
+        if finding is None:
             continue
         claim = attempt, finding.code, finding.ranks
         if attempt < case.attempt:
-            yield Earlier(finding, attempt)
+            yield EarlierFinding(**_fields(finding), attempt=attempt)
         elif claim not in told:
             told.add(claim)
-            yield Earlier(finding, attempt, _into_the_run(event, case), _why_not_now(finding, diagnosis, case, place))
+            reason = _why_not_now(finding, diagnosis, case, place)
+            after_seconds = _into_the_run(event, case)
+            yield EarlierFinding(**_fields(finding), attempt=attempt, after_seconds=after_seconds, reason=reason)
+
+
+def _fields(finding: CauseFinding) -> dict[str, Any]:
+    return {field.name: getattr(finding, field.name) for field in fields(finding)}
 
 
 def _checked_lines(case: Case) -> Iterator[str]:
     found = checked(case.events)
     shown = found if len(found) <= _MOST_CHECKED else found[: _MOST_CHECKED - 1]
     for one in shown:
-        place = f" {one['place']}" if one["place"] else ""
-        yield f"before the run: {one['code']}{place}: {one['what']}"
+        place = f" {one.place}" if one.place else ""
+        yield f"before the run: {one.code}{place}: {one.what}"
     if len(shown) < len(found):
         yield f"and {len(found) - len(shown)} more, with --json"
 
 
 def _earlier_lines(diagnosis: Diagnosis, case: Case) -> Iterator[str]:
     for told in earlier(diagnosis, case):
-        short = finding_short(told.finding)
+        short = finding_short(told)
         if told.attempt < case.attempt:
             yield f"attempt {told.attempt}: {short}"
         else:
             when = "" if told.after_seconds is None else f"{duration(told.after_seconds)} into the run: "
-            yield f"{when}{short}; {told.because}"
+            yield f"{when}{short}; {told.reason}"
 
 
 def _into_the_run(event: Mapping[str, Any], case: Case) -> float | None:

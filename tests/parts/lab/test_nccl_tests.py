@@ -22,7 +22,7 @@ from paceline.parts.lab.nccl_tests import (
 
 def timing(time_us, wrong=0):
     return Timing(
-        time_us=time_us, iterations=20, median_us=time_us, mad_us=1.0, least_us=time_us, most_us=time_us, wrong=wrong
+        time=time_us, iterations=20, median_us=time_us, mad_us=1.0, min_us=time_us, max_us=time_us, nwrong=wrong
     )
 
 
@@ -41,7 +41,15 @@ def row(size, time_us=1000.0, in_place_us=500.0, wrong=0):
 def world(ranks, hosts=1):
     return BenchWorld(
         ranks=tuple(
-            Rank(rank=n, host=f"algo-{n % hosts + 1}", machine="m", pid=1, device=-1, bus="cpu", device_name="x")
+            Rank(
+                rank=n,
+                hostname=f"algo-{n % hosts + 1}",
+                machine="m",
+                pid=1,
+                device=-1,
+                device_hex="cpu",
+                device_info="x",
+            )
             for n in range(ranks)
         ),
         backend="gloo",
@@ -114,8 +122,8 @@ def test_what_was_not_checked_is_not_wrong():
 
 
 def test_torchs_own_call_is_the_one_that_works_in_place_where_torch_has_no_other():
-    assert own_timing(row(8), "all_reduce").time_us == 500.0
-    assert own_timing(row(8), "all_gather").time_us == 1000.0
+    assert own_timing(row(8), "all_reduce").time == 500.0
+    assert own_timing(row(8), "all_gather").time == 1000.0
 
 
 def test_hosts_keep_the_order_of_their_first_rank():

@@ -9,7 +9,7 @@ from paceline.rules.job_facts import BeforeRun
 
 
 def test_what_does_not_fit_stops_the_job_with_the_batch_that_would(plan):
-    (finding,) = find(BeforeRun(plan=plan(fit=Fit.DOES_NOT_FIT, need_gib=22, largest_batch=24)))
+    (finding,) = find(BeforeRun(plan=plan(verdict=Fit.DOES_NOT_FIT, need_gib=22, largest_batch=24)))
     assert finding.severity is Severity.ERROR
     assert (
         finding.saw == "the tensors of a step need 22 GiB, the device has 16 GiB; the largest part: activations, 5 GiB"
@@ -18,7 +18,7 @@ def test_what_does_not_fit_stops_the_job_with_the_batch_that_would(plan):
 
 
 def test_the_grey_zone_is_a_warning(plan):
-    (finding,) = find(BeforeRun(plan=plan(fit=Fit.GREY)))
+    (finding,) = find(BeforeRun(plan=plan(verdict=Fit.GREY)))
     assert finding.severity is Severity.WARNING
 
 
@@ -30,4 +30,4 @@ def test_without_a_plan_it_is_not_judged(plan):
     with pytest.raises(Unknown, match=r"^a plan \(paceline plan train.py\)$"):
         list(find(BeforeRun(script_path="train.py")))
     with pytest.raises(Unknown, match=r"^activations$"):
-        list(find(BeforeRun(plan=plan(fit=Fit.NOT_JUDGED, missing="activations"))))
+        list(find(BeforeRun(plan=plan(verdict=Fit.NOT_JUDGED, missing="activations"))))

@@ -8,7 +8,7 @@ from paceline.rules.job_facts import BeforeRun
 
 
 def test_a_limit_below_the_whole_interval_stops_the_job(plan):
-    (finding,) = find(BeforeRun(plan=plan(steps=72_000), max_run_seconds=3600))
+    (finding,) = find(BeforeRun(plan=plan(step_count=72_000), max_run_seconds=3600))
     assert finding.severity is Severity.ERROR
     assert finding.what == "the job will not end within its limit of 1 h, and no checkpoint URL is given"
     assert finding.saw.startswith("expected 2 h, between 1.5 h and 3 h: 72000 steps of 100 ms")

@@ -111,5 +111,5 @@ def test_the_answer_as_text_and_as_facts():
         "resume: yes, at the head of train.py:1",
     ]
     facts = resume_facts(found)
-    assert facts["can_resume"] is True and facts["loops"][0]["line"] == 1
-    assert "+for x in __paceline_loop__(1, loader):" in facts["diffs"][0]
+    assert facts.can_resume is True and facts.loops[0].line == 1
+    assert "+for x in __paceline_loop__(1, loader):" in facts.diffs[0]

@@ -1,7 +1,6 @@
 """Look for mistakes in a script, in the user's own files that it imports, in its job and on this machine. No script is executed."""
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -82,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:  UsageError: the command line describes an impossible job
     """
     from paceline.views.checks import checks_facts, checks_text
+    from paceline.views.documents import json_text
     from paceline.views.sarif import sarif_text
 
     wanted = _fail_on(args.fail_on)
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     if args.sarif is not None:
         _write(args.sarif, sarif_text(verdicts))
     if args.json:
-        print(json.dumps(checks_facts(verdicts)))
+        print(json_text(checks_facts(verdicts)))
     else:
         for line in built.lines if built is not None else ():
             print(line)
@@ -148,7 +148,7 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
         channels=job.contract.channels,
         launcher="torch_distributed",
         torch_version=read_torch().version if engine == "local" and instance is None else None,
-        cpus_per_host=read_cpu()["usable_count"] if is_here and has_accelerator() is False else None,
+        cpus_per_host=read_cpu().usable_count if is_here and has_accelerator() is False else None,
         max_run_seconds=job.max_run_seconds,
         checkpoint_url=job.checkpoint_url,
         environment=environment,

@@ -1,6 +1,5 @@
 """The file of `--json-file`: the answer of `paceline run` as JSON, apart from what the ranks write."""
 
-import json
 import os
 import shlex
 from pathlib import Path
@@ -31,9 +30,10 @@ def answer_file(text: str | None) -> str | None:
 
 def write_answer(path: str, found: Evidence) -> None:
     """Write the answer. A disk that refuses it does not change how the run ended."""
+    from paceline.views.documents import json_text
     from paceline.views.summary import summary_facts
 
     try:
-        write_whole(Path(path), json.dumps(summary_facts(found)) + "\n")
+        write_whole(Path(path), json_text(summary_facts(found)) + "\n")
     except OSError as error:
         write_line(f"paceline  --json-file {path} could not be written: {error.strerror}")

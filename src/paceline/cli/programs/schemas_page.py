@@ -7,7 +7,7 @@ from paceline.views.page import heading_anchor
 
 _HEAD = """# Schemas
 
-Made by `make docs` from `src/paceline/cli/programs/schema_keys.py`.
+Made by `make docs` from the classes of the documents and from `src/paceline/cli/programs/schema_keys.py`.
 
 Each JSON object that paceline prints, or keeps for later commands, names its schema under the key `schema`. Keys may be added to a schema.
 If a key changes its name or its meaning, the number behind the slash goes up. `null` and a missing key mean unknown. What `--json` prints

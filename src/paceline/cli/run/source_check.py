@@ -133,7 +133,7 @@ def _looked(job: Job, gpu_count: int | None, directory: Path, master_addr: str |
     of_the_command = judge((k20_option_behind_script.RULE, k21_loopback_master.RULE), before)
     findings = [
         {"code": one.code, "severity": str(one.severity), "what": one.what, "saw": one.saw, "next": one.next}
-        | {"place": f"{one.file}:{one.line}" if one.line else one.file}
+        | {"place": f"{one.file}:{one.line}" if one.line else one.file or ""}
         for one in findings_of((*of_the_command, *source_verdicts(before)))
     ]
     # The launcher lives as long as the job, and needs none of the parsed files again.

@@ -1,7 +1,6 @@
 """Start a training job here: every option of torchrun, the SageMaker contract around the ranks, and a recording of what they do."""
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -223,6 +222,7 @@ def _say_summary(directory: Path, outcome: "Outcome", file: "JobFile") -> None:
     from paceline.cli.terminal import ascii_only, room, use_color
     from paceline.recording.evidence import evidence
     from paceline.terminal_text import write_line
+    from paceline.views.documents import json_text
     from paceline.views.summary import summary_facts, summary_text
 
     found = as_it_ended(evidence(directory, recent=True), outcome, time.time_ns())
@@ -231,7 +231,7 @@ def _say_summary(directory: Path, outcome: "Outcome", file: "JobFile") -> None:
 
         write_answer(file.json_file, found)
     if file.json:
-        write_line(json.dumps(summary_facts(found)))
+        write_line(json_text(summary_facts(found)))
         return
     if not found.ranks and any(event["event"] == "refused" for event in found.events):
         # The error was printed when it happened. No rank started, so there is nothing to sum up.

@@ -34,19 +34,19 @@ _UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB}
 class Timing:
     """One column group of a row: times of one operation. Each iteration is the mean of its ranks."""
 
-    time_us: float
-    """Time as the -a option combines the ranks."""
+    time: float
+    """Time in us, as `-a` combines the ranks."""
     iterations: int
     """Number of iterations."""
     median_us: float
-    """Median over the iterations."""
+    """Median over the iterations, us."""
     mad_us: float
-    """Median absolute deviation over the iterations."""
-    least_us: float
-    """Shortest iteration."""
-    most_us: float
-    """Longest iteration."""
-    wrong: int | None = None
+    """Median absolute deviation, us."""
+    min_us: float
+    """Shortest iteration, us."""
+    max_us: float
+    """Longest iteration, us."""
+    nwrong: int | None = None
     """Wrong elements; None: not checked."""
 
 
@@ -76,18 +76,18 @@ class Rank:
 
     rank: int
     """Global rank."""
-    host: str
-    """Paceline's name of the host."""
+    hostname: str
+    """Name of the host in the job."""
     machine: str
     """The host's own name."""
     pid: int
-    """Process id."""
+    """Process id on that host."""
     device: int
-    """Index of its device; -1 on CPUs."""
-    bus: str
+    """Number of the device; -1 on CPUs."""
+    device_hex: str
     """PCI address of the device."""
-    device_name: str
-    """Model name of the device."""
+    device_info: str
+    """Name of the device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class BenchWorld:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(rank.host for rank in self.ranks))
+        return tuple(dict.fromkeys(rank.hostname for rank in self.ranks))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +117,9 @@ class Skipped:
     """A measurement that was left out."""
 
     what: str
-    """Type and reduction, such as "half avg"."""
-    why: str
-    """The reason, in the backend's own words."""
+    """Size, or type and reduction, such as "half avg"."""
+    reason: str
+    """Why, in the backend's own words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +173,7 @@ def algbw(row: BenchRow, timing: Timing) -> float:
 
     Source:  nccl-tests doc/PERFORMANCE.md, "Algorithm bandwidth"
     """
-    return row.size_bytes / timing.time_us / 1e3 if timing.time_us > 0 else 0.0
+    return row.size_bytes / timing.time / 1e3 if timing.time > 0 else 0.0
 
 
 def busbw(row: BenchRow, timing: Timing, collective: str, ranks: int) -> float:
@@ -200,7 +200,7 @@ def average_busbw(table: Table) -> float:
 
 def wrong_elements(rows: Iterable[BenchRow]) -> int:
     """Elements that were not what the collective should have given, over all rows that were checked."""
-    return sum(timing.wrong or 0 for row in rows for timing in (row.out_of_place, row.in_place))
+    return sum(timing.nwrong or 0 for row in rows for timing in (row.out_of_place, row.in_place))
 
 
 def own_timing(row: BenchRow, collective: str) -> Timing:

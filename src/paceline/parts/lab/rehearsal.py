@@ -174,7 +174,7 @@ def room_here(wanted: RehearsalSpec, environ: Mapping[str, str]) -> tuple[Slots,
     reading = read_gpus()
     count, _ = count_visible(environ, reading)
     cpu = read_cpu()
-    cpus = min(float(value) for value in (cpu.get("usable_count"), cpu.get("quota_cpus"), os.cpu_count()) if value)
+    cpus = min(float(value) for value in (cpu.usable_count, cpu.quota_cpus, os.cpu_count()) if value)
     inherited = dict(environ)
     assumed = []
     if not count and "OMP_NUM_THREADS" not in inherited:

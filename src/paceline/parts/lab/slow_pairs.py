@@ -1,7 +1,7 @@
 """Hosts or pairs of hosts that exchange more slowly than the rest. Pure."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 # A pair is slow if it reaches less than this fraction of the ordinary bandwidth.
@@ -14,7 +14,7 @@ class Pair:
     """Two members (hosts, or ranks of one host) and the time of a sendrecv between them."""
 
     a: str
-    """One member."""
+    """One member, a host or a rank."""
     b: str
     """The other member."""
     size_bytes: int
@@ -27,15 +27,15 @@ class Pair:
     """Time of the smallest message."""
     iterations: int
     """Number of iterations."""
+    gb_per_second: float = field(init=False)
+    """10^9 bytes a second in each direction, both at once."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gb_per_second", self.size_bytes / self.seconds / 1e9 if self.seconds > 0 else 0.0)
 
     @property
     def name(self) -> str:
         return f"{self.a} - {self.b}"
-
-    @property
-    def gb_per_second(self) -> float:
-        """Of each direction, both at once."""
-        return self.size_bytes / self.seconds / 1e9 if self.seconds > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +47,9 @@ class Slow:
     between: tuple[tuple[str, ...], ...] = ()
     """Every pair between these groups is slow."""
     worst: float
-    """GB/s of the slowest pair."""
+    """Slowest pair, 10^9 bytes a second."""
     others: float
-    """Median GB/s of the pairs that are not slow."""
+    """Median of the other pairs, 10^9 bytes a second."""
 
 
 def slow_pairs(pairs: Sequence[Pair]) -> tuple[Slow, ...] | None:

@@ -27,13 +27,13 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     if not isinstance(plan, Row):
         raise Unknown(f"a plan (paceline plan {before.script_path or 'SCRIPT'})")
     memory = plan.memory
-    if memory.fit is Fit.NOT_JUDGED:
+    if memory.verdict is Fit.NOT_JUDGED:
         raise Unknown(memory.missing or "what a step needs of memory")
-    if memory.fit is Fit.FITS:
+    if memory.verdict is Fit.FITS:
         return
     device = plan.machines.device
     name = device.name if device is not None else "the host's memory"
-    grey = memory.fit is Fit.GREY
+    grey = memory.verdict is Fit.GREY
     need, has = (f"{(size or 0) / _GIB:.3g} GiB" for size in (memory.need_bytes, memory.capacity_bytes))
     batch = memory.largest_batch
     yield Finding(
@@ -41,7 +41,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
         severity=Severity.WARNING if grey else Severity.ERROR,
         what=f"a step may not fit into {name}" if grey else f"a step does not fit into {name}",
         saw=f"the tensors of a step need {need}, the device has {has}"
-        + (f"; the largest part: {_largest(memory.parts)}" if memory.parts else ""),
+        + (f"; the largest part: {_largest(memory.parts_bytes)}" if memory.parts_bytes else ""),
         next=f"a batch of {batch} on each rank still fits"
         if batch
         else "take a device with more memory, or split the model (FSDP)",

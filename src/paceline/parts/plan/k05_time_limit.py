@@ -47,9 +47,9 @@ def find(before: BeforeRun) -> Iterator[Finding]:
 
 
 def _steps(plan: Row) -> str:
-    if plan.steps is None or plan.step is None:
+    if plan.step_count is None or plan.step is None:
         return ""
-    return f": {plan.steps} steps of {plan.step.seconds * 1e3:.3g} ms and what is besides them"
+    return f": {plan.step_count} steps of {plan.step.seconds * 1e3:.3g} ms and what is besides them"
 
 
 def _likely(plan: Row) -> str:

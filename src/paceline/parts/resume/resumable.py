@@ -32,9 +32,9 @@ class LookedAtLoop:
     """A loop that goes on after a restart."""
 
     file: str
-    """As messages name it."""
+    """The source file, as messages name it."""
     line: int
-    """Its line."""
+    """The line in that file, from 1."""
     text: str
     """That line."""
     trains: bool

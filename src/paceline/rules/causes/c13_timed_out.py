@@ -4,9 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-import msgspec
-
-from paceline.diagnosis.case import Case, Stall, from_plain
+from paceline.diagnosis.case import Case, Stall, fact_or_none
 from paceline.diagnosis.crash.exits import crash, ended, is_echo, log_command, matching_line, words_of
 from paceline.diagnosis.hang.activity import what_it_does
 from paceline.diagnosis.stacks import frames_of, place_of
@@ -59,12 +57,10 @@ def _newest_standstill(case: Case) -> Stall | None:
     if case.standstill is not None:
         return case.standstill
     for event in reversed(case.events):
-        if event.get("event") == "standstill" and event.get("attempt", 0) == case.attempt:
-            try:
-                return from_plain(Stall, event.get("standstill"))
-            except msgspec.ValidationError:
-                # The case lists it as unreadable.
-                continue
+        is_of_now = event.get("event") == "standstill" and event.get("attempt", 0) == case.attempt
+        # The case lists one that is unreadable.
+        if is_of_now and (found := fact_or_none(Stall, event.get("standstill"))) is not None:
+            return found
     return None
 
 

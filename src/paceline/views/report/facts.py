@@ -79,7 +79,7 @@ def page_facts(recorded: Recorded) -> dict[str, Any]:
     state = run_state(run, evidence.events)
     late = _lateness(recorded.late)
     latest, late_left_out = _latest(late)
-    summary = summary_facts(evidence, now_ns=now_ns)
+    summary = msgspec.to_builtins(summary_facts(evidence, now_ns=now_ns))
     events = list(_events(evidence.events))
     left_out = [*recorded.not_shown, *late_left_out]
     if len(events) > _MOST_EVENTS:
@@ -100,14 +100,14 @@ def page_facts(recorded: Recorded) -> dict[str, Any]:
             "directory": run.directory,
         },
         "state": {"words": state_words(state, now_ns), "tone": str(state.tone)},
-        "verdict": why_json(recorded.diagnosis, case),
+        "verdict": msgspec.to_builtins(why_json(recorded.diagnosis, case)),
         "told_live": [
             msgspec.to_builtins(one)
             for one in told_otherwise(recorded.diagnosis.findings, evidence.events, case.attempt)
             if one.live and one.now
         ],
         "summary": summary,
-        "now": top_facts(evidence, recorded.pace, recorded.loads, now_ns=now_ns),
+        "now": msgspec.to_builtins(top_facts(evidence, recorded.pace, recorded.loads, now_ns=now_ns)),
         "forecast": None if case.forecast is None else to_plain(case.forecast),
         "forecast_text": None if case.forecast is None else forecast_text(case.forecast),
         "restart_lines": restart_lines(totals(evidence.events)),

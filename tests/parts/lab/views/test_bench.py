@@ -28,7 +28,15 @@ SETTING = (
 DAY_NS = 1_795_132_800_000_000_000  # 2026-11-20
 WORLD = BenchWorld(
     ranks=tuple(
-        Rank(rank=n, host=f"algo-{n // 2 + 1}", machine="vm", pid=31649 + n, device=-1, bus="cpu", device_name="x86_64")
+        Rank(
+            rank=n,
+            hostname=f"algo-{n // 2 + 1}",
+            machine="vm",
+            pid=31649 + n,
+            device=-1,
+            device_hex="cpu",
+            device_info="x86_64",
+        )
         for n in range(4)
     ),
     backend="gloo",
@@ -39,13 +47,13 @@ WORLD = BenchWorld(
 
 def timing(time_us, wrong=0, iterations=20):
     return Timing(
-        time_us=time_us,
+        time=time_us,
         iterations=iterations,
         median_us=time_us,
         mad_us=time_us / 50,
-        least_us=time_us,
-        most_us=time_us,
-        wrong=wrong,
+        min_us=time_us,
+        max_us=time_us,
+        nwrong=wrong,
     )
 
 
@@ -148,8 +156,8 @@ def test_wrong_data_and_what_was_left_out_stand_under_the_table():
         world=WORLD,
         rows=(row(1024, 10.0, 10.0, wrong=3), row(1048576, 1e7, 1e7, iterations=3)),
         left=(
-            Skipped(what="8", why="less than one element for each rank"),
-            Skipped(what="half avg", why="no such thing"),
+            Skipped(what="8", reason="less than one element for each rank"),
+            Skipped(what="half avg", reason="no such thing"),
         ),
         asked=ASKED,
     )
@@ -225,7 +233,7 @@ def test_the_matrix_names_the_slow_pair():
     pairs = [pair(hosts[0], hosts[1], 1.1), pair(hosts[0], hosts[2], 0.12), pair(hosts[1], hosts[2], 1.12)]
     world = BenchWorld(
         ranks=tuple(
-            Rank(rank=n, host=host, machine=host, pid=1, device=-1, bus="cpu", device_name="x")
+            Rank(rank=n, hostname=host, machine=host, pid=1, device=-1, device_hex="cpu", device_info="x")
             for n, host in enumerate(hosts)
         ),
         backend="gloo",
@@ -244,7 +252,7 @@ algo-3    52.2    52.2       -
 # slow: algo-1 - algo-3: 0.12 GB/s, others 1.11"""
     )
     facts = pairs_json(pairs, slow, world, {})
-    assert facts["slow"][0]["members"] == ["algo-1", "algo-3"] and len(facts["pairs"]) == 3
+    assert facts["slow"][0]["members"] == ("algo-1", "algo-3") and len(facts["pairs"]) == 3
     assert "1 pair cannot tell" in pairs_text(pairs[:1], slow_pairs(pairs[:1]), world)
 
 

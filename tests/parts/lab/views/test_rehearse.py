@@ -68,7 +68,7 @@ def comparison(measured_seconds=0.150):
     return PlanComparison(
         row=Row(
             machines=Machines(device=None, devices_per_host=2, hosts=2),
-            memory=Memory(fit=Fit.NOT_JUDGED),
+            memory=Memory(verdict=Fit.NOT_JUDGED),
             step=step,
             name="p9",
         ),

@@ -5,8 +5,10 @@ import json
 import pytest
 
 from paceline.cli import main
+from paceline.probes.environment import Cpus, HostMemory
 from paceline.probes.gpu_links import GpuLinks, read_gpu_links
 from paceline.probes.gpus import Gpu, GpuReading
+from paceline.probes.interfaces import NetworkInterface
 from paceline.probes.this_machine import describe
 
 
@@ -118,9 +120,9 @@ def described(**changed):
     values = {
         "product": None,
         "fabrics": [],
-        "cpu": {"usable_count": 96},
-        "memory": {"total_bytes": 1152 << 30, "cgroup_limit_bytes": None},
-        "interfaces": [{"name": "eth0", "up": True, "addresses": ["10.0.0.2"], "speed_mbps": 25_000}],
+        "cpu": Cpus(usable_count=96),
+        "memory": HostMemory(total_bytes=1152 << 30),
+        "interfaces": [NetworkInterface(name="eth0", up=True, addresses=("10.0.0.2",), speed_mbps=25_000)],
         "gpus": GpuReading(
             gpus=tuple(Gpu(index=n, uuid=f"GPU-{n}", name=A100, memory_bytes=40536 << 20) for n in range(8))
         ),

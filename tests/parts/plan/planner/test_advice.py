@@ -104,11 +104,11 @@ def test_with_a_budget_alone_time_is_what_counts():
 
 def test_what_does_not_fit_is_told_how_it_would():
     answer = plan(replace(STEP, activation_bytes=60 * GIB))
-    assert answer.rows[0].memory.fit is Fit.DOES_NOT_FIT
+    assert answer.rows[0].memory.verdict is Fit.DOES_NOT_FIT
     assert answer.advice
     for advice in answer.advice:
         assert advice.kind == "memory" and advice.gain_fraction is None
-        assert advice.after.memory.fit in (Fit.FITS, Fit.GREY)
+        assert advice.after.memory.verdict in (Fit.FITS, Fit.GREY)
     smaller = answer.advice[0]
     assert "same global batch" in smaller.change
 
@@ -118,7 +118,7 @@ def test_of_what_makes_a_step_fit_the_surest_comes_first():
     answer = plan(
         replace(STEP, activation_bytes=28 * GIB, largest_group_bytes=GIB // 8, batch=1, precision=Precision.BF16)
     )
-    assert [(advice.change, advice.after.memory.fit) for advice in answer.advice] == [
+    assert [(advice.change, advice.after.memory.verdict) for advice in answer.advice] == [
         ("shard the state over the devices", Fit.FITS),
         ("keep the gradients in DDP's buckets alone", Fit.GREY),
     ]

@@ -21,7 +21,7 @@ def row(compute=0.100, exchange=0.010, tax=0.0, loading=0.0, *, tier=2, device=N
     machines = Machines(device=device, devices_per_host=1, hosts=2, inter=LINK)
     return Row(
         machines=machines,
-        memory=Memory(fit=Fit.NOT_JUDGED),
+        memory=Memory(verdict=Fit.NOT_JUDGED),
         step=time if step else None,
         name="p9",
         not_judged=() if step else ("step time on a CPU: nothing measured",),

@@ -12,12 +12,12 @@ from paceline.parts.plan.planner.question import PlanLimits
 HOUR = 3600.0
 
 
-def row(name, hours=1.0, usd=10.0, *, fit=Fit.FITS, hosts=1, step=True, refused=(), capacity=None) -> Row:
+def row(name, hours=1.0, usd=10.0, *, verdict=Fit.FITS, hosts=1, step=True, refused=(), capacity=None) -> Row:
     """Hours and USD may be 20 % less or 50 % more."""
     return Row(
         name=name,
         machines=Machines(device=None, devices_per_host=1, hosts=hosts),
-        memory=Memory(fit=fit, capacity_bytes=capacity),
+        memory=Memory(verdict=verdict, capacity_bytes=capacity),
         step=StepTime(seconds=1.0, low_seconds=0.8, high_seconds=1.5, tier=1, terms={"compute": 1.0}) if step else None,
         refused=refused,
         samples_per_second=10.0,
@@ -70,18 +70,18 @@ def test_where_nothing_keeps_the_limits_the_nearest_is_named(limits, nearest):
 
 
 def test_what_does_not_fit_is_refused_or_unknown_is_never_chosen():
-    out = [row("tight", fit=Fit.DOES_NOT_FIT), row("refused", refused=("no GPU",)), row("unknown", step=False)]
+    out = [row("tight", verdict=Fit.DOES_NOT_FIT), row("refused", refused=("no GPU",)), row("unknown", step=False)]
     assert choose([*out, row("left", usd=99.0)], PlanLimits()).row.name == "left"
     assert choose(out, PlanLimits()).row is None
 
 
 def test_the_grey_zone_is_chosen_only_where_nothing_fits_clearly():
-    assert choose([row("grey", usd=1.0, fit=Fit.GREY), row("clear", usd=9.0)], PlanLimits()).row.name == "clear"
-    assert "grey zone" in choose([row("grey", fit=Fit.GREY)], PlanLimits()).why
+    assert choose([row("grey", usd=1.0, verdict=Fit.GREY), row("clear", usd=9.0)], PlanLimits()).row.name == "clear"
+    assert "grey zone" in choose([row("grey", verdict=Fit.GREY)], PlanLimits()).why
 
 
 def test_where_nothing_fits_the_roomiest_is_named():
-    rows = [row("small", fit=Fit.DOES_NOT_FIT, capacity=1), row("large", fit=Fit.DOES_NOT_FIT, capacity=2)]
+    rows = [row("small", verdict=Fit.DOES_NOT_FIT, capacity=1), row("large", verdict=Fit.DOES_NOT_FIT, capacity=2)]
     assert choose(rows, PlanLimits()).nearest.name == "large"
 
 
@@ -105,11 +105,11 @@ def test_without_a_price_the_fewest_devices_that_keep_the_deadline_are_taken():
 )
 def test_what_a_budget_buys_is_said(limits, words):
     # Half an hour of ten goes into the start.
-    slow = replace(row("slow", 10, 40.0), usd_per_hour=4.0, steps=34_200)
+    slow = replace(row("slow", 10, 40.0), usd_per_hour=4.0, step_count=34_200)
     assert choose([slow], limits).why.endswith(words)
 
 
 def test_no_row_is_said_to_fit_nowhere_beside_one_that_may():
-    tight, grey = row("tight", fit=Fit.DOES_NOT_FIT, step=False), row("grey", fit=Fit.GREY, step=False)
+    tight, grey = row("tight", verdict=Fit.DOES_NOT_FIT, step=False), row("grey", verdict=Fit.GREY, step=False)
     assert choose([tight, grey], PlanLimits()).why == "no step time could be judged"
     assert "memory of none" in choose([tight, row("no", refused=("no GPU",))], PlanLimits()).why

@@ -95,7 +95,7 @@ def test_more_memory_never_stops_fitting(small, large, parameters, activations, 
         activation_bytes=round(activations * MIB),
         batch=8,
     )
-    verdicts = [memory(workload, capacity_bytes=round(gib * GIB), devices=devices).fit for gib in (small, large)]
+    verdicts = [memory(workload, capacity_bytes=round(gib * GIB), devices=devices).verdict for gib in (small, large)]
     assert ORDER.index(verdicts[0]) <= ORDER.index(verdicts[1])
 
 

@@ -27,7 +27,7 @@ def test_without_a_plan_nothing_is_planned():
 def test_the_row_is_about_the_machines_that_are_named(trace):
     row = planned_row({"trace": str(trace), "steps": 100}, "ml.g5.12xlarge", 2, 3600)
     assert (row.name, row.machines.hosts, row.machines.devices_per_host) == ("g5.12xlarge", 2, 4)
-    assert row.memory.fit in (Fit.DOES_NOT_FIT, Fit.NOT_JUDGED)
+    assert row.memory.verdict in (Fit.DOES_NOT_FIT, Fit.NOT_JUDGED)
 
 
 def test_the_checks_look_at_it(trace):

@@ -63,14 +63,14 @@ def of_types():
 
 def timing(time_us, spread=0.1):
     return Timing(
-        time_us=time_us, iterations=20, median_us=time_us, mad_us=1.0,
-        least_us=time_us * (1 - spread), most_us=time_us * (1 + 3 * spread),
+        time=time_us, iterations=20, median_us=time_us, mad_us=1.0,
+        min_us=time_us * (1 - spread), max_us=time_us * (1 + 3 * spread),
     )  # fmt: skip
 
 
 def a_table():
     ranks = tuple(
-        Rank(rank=rank, host="localhost", machine="m", pid=1, device=-1, bus="cpu", device_name="x86_64")
+        Rank(rank=rank, hostname="localhost", machine="m", pid=1, device=-1, device_hex="cpu", device_info="x86_64")
         for rank in range(2)
     )
     rows = tuple(
@@ -85,7 +85,7 @@ def a_table():
         collective="all_reduce",
         world=BenchWorld(ranks=ranks, backend="gloo", device="cpu", torch="2.13.0"),
         rows=rows,
-        left=(Skipped(what="half avg", why="not there"),),
+        left=(Skipped(what="half avg", reason="not there"),),
     )
 
 

@@ -4,7 +4,9 @@ import struct
 
 import pytest
 
-from paceline.parts.web.views.tensorboard import (
+from paceline.recording.step_columns import StepColumns, TimeAxis
+from paceline.views.pace import Pace
+from paceline.views.tensorboard import (
     Scalars,
     crc32c,
     file_begin,
@@ -65,6 +67,6 @@ def test_what_is_not_known_of_a_host_has_no_value():
 def test_a_pace_without_a_step_is_no_moment():
     axis = TimeAxis(START, START + 10 * SECOND, 1)
     assert list(pace_scalars(Pace(), axis, START)) == []
-    now = Pace(step_seconds=0.2, ranks=(RankPace(host="a", rank=0, steps=40), RankPace(host="a", rank=1, steps=60)))
+    now = Pace(step_seconds=0.2, step_counts=(40, 60))
     (only,) = pace_scalars(now, axis, START)
     assert only.values == {"run/step_seconds": 0.2, "run/steps_per_second": 5.0} and only.step == 10

@@ -4,10 +4,12 @@ paceline's own lines begin with "# ".
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from paceline.parts.comm.planner.regression import Change, Regression
-from paceline.parts.lab.nccl_tests import (
+import msgspec
+
+from paceline.planner.nccl_tests import (
     PROGRAMS,
     BenchRow,
     BenchWorld,
@@ -42,8 +44,8 @@ def header(collective: str, world: BenchWorld, asked: Mapping[str, Any], version
         "#",
         "# Using devices",
         *(
-            f"#  Rank {rank.rank:2d} Group  0 Pid {rank.pid:6d} on {rank.host:>10} device {max(0, rank.device):2d} "
-            f"[{rank.bus}] {rank.device_name}"
+            f"#  Rank {rank.rank:2d} Group  0 Pid {rank.pid:6d} on {rank.hostname:>10} device {max(0, rank.device):2d} "
+            f"[{rank.device_hex}] {rank.device_info}"
             for rank in world.ranks
         ),
         "#",
@@ -113,16 +115,7 @@ def comparison_facts(comparison: Regression | None, *, confirmed: bool = True) -
         "results": comparison.results,
         "worse": [one.label for one in comparison.worse],
         "confirmed": confirmed and bool(comparison.worse),
-        "figures": [
-            {
-                "label": one.label,
-                "seconds": one.seconds,
-                "usual_seconds": one.usual_seconds,
-                "slower_fraction": one.slower_fraction,
-                "margin_fraction": one.margin_fraction,
-            }
-            for one in comparison.changes
-        ],
+        "figures": msgspec.to_builtins(comparison.changes),
         "not_judged": [*comparison.too_noisy, *comparison.new],
     }
 
@@ -136,7 +129,7 @@ def table_json(table: Table) -> dict[str, Any]:
         "asked": dict(table.asked),
         "world": world_facts(table.world),
         "results": [_row_facts(row, table) for row in table.rows],
-        "left_out": [{"what": one.what, "reason": one.why} for one in table.left],
+        "left_out": msgspec.to_builtins(table.left),
         "out_of_bounds": {"count": wrong, "okay": not wrong},
         "average_bus_bandwidth": {"bandwidth": average_busbw(table), "okay": "unchecked"},
     }
@@ -151,17 +144,7 @@ def world_facts(world: BenchWorld) -> dict[str, Any]:
         "backend": world.backend,
         "device": world.device,
         "torch": world.torch,
-        "devices": [
-            {
-                "rank": rank.rank,
-                "hostname": rank.host,
-                "pid": rank.pid,
-                "device": rank.device,
-                "device_hex": rank.bus,
-                "device_info": rank.device_name,
-            }
-            for rank in world.ranks
-        ],
+        "devices": [{name: value for name, value in asdict(rank).items() if name != "machine"} for rank in world.ranks],
     }
 
 
@@ -178,9 +161,9 @@ def float_text(value: float, width: int) -> str:
 
 
 def _group(row: BenchRow, timing: Timing, collective: str, ranks: int) -> str:
-    wrong = "   N/A" if timing.wrong is None else f"{timing.wrong:6g}"
+    wrong = "   N/A" if timing.nwrong is None else f"{timing.nwrong:6g}"
     bus = busbw(row, timing, collective, ranks)
-    return f"  {float_text(timing.time_us, 7)}  {float_text(algbw(row, timing), 6)}  {float_text(bus, 6)}  {wrong}"
+    return f"  {float_text(timing.time, 7)}  {float_text(algbw(row, timing), 6)}  {float_text(bus, 6)}  {wrong}"
 
 
 def _columns(size: str, elements: str, kind: str, operation: str, root: str, *group: str) -> str:
@@ -208,9 +191,9 @@ def _notes(table: Table) -> list[str]:
         least = min(row.out_of_place.iterations for row in fewer)
         sizes = ", ".join(size_text(row.size_bytes) for row in fewer)
         lines.append(f"# fewer than {asked} iterations, {least} at least, so that no size takes too long: {sizes}")
-    for why in dict.fromkeys(one.why for one in table.left):
+    for why in dict.fromkeys(one.reason for one in table.left):
         lines.append(
-            f"# left out: {', '.join(dict.fromkeys(_left(one) for one in table.left if one.why == why))}: {why}"
+            f"# left out: {', '.join(dict.fromkeys(_left(one) for one in table.left if one.reason == why))}: {why}"
         )
     return lines
 
@@ -236,15 +219,6 @@ def _row_facts(row: BenchRow, table: Table) -> dict[str, Any]:
         "root": str(row.root),
     }
     for name, timing in (("out_of_place", row.out_of_place), ("in_place", row.in_place)):
-        facts[name] = {
-            "time": timing.time_us,
-            "alg_bw": algbw(row, timing),
-            "bus_bw": busbw(row, timing, table.collective, table.world.size),
-            "nwrong": timing.wrong,
-            "median_us": timing.median_us,
-            "mad_us": timing.mad_us,
-            "min_us": timing.least_us,
-            "max_us": timing.most_us,
-            "iterations": timing.iterations,
-        }
+        bandwidths = {"alg_bw": algbw(row, timing), "bus_bw": busbw(row, timing, table.collective, table.world.size)}
+        facts[name] = asdict(timing) | bandwidths
     return facts | {"actual_iterations": row.out_of_place.iterations}

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from paceline.parts.lab.nccl_tests import BenchWorld, size_text
-from paceline.parts.lab.slow_pairs import Pair, Slow
-from paceline.parts.lab.views.bench import SCHEMA, world_facts
+import msgspec
+
+from paceline.planner.nccl_tests import BenchWorld, size_text
+from paceline.planner.slow_pairs import Pair, Slow
+from paceline.views.bench import SCHEMA, world_facts
 from paceline.views.table import table
 from paceline.views.units import count, counted
 
@@ -43,30 +45,8 @@ def pairs_json(
         "collective": "sendrecv",
         "asked": asked,
         "world": world_facts(world),
-        "pairs": [
-            {
-                "a": pair.a,
-                "b": pair.b,
-                "size_bytes": pair.size_bytes,
-                "seconds": pair.seconds,
-                "mad_seconds": pair.mad_seconds,
-                "gb_per_second": pair.gb_per_second,
-                "latency_seconds": pair.latency_seconds,
-                "iterations": pair.iterations,
-            }
-            for pair in pairs
-        ],
-        "slow": None
-        if slow is None
-        else [
-            {
-                "members": list(one.members),
-                "between": [list(group) for group in one.between],
-                "worst": one.worst,
-                "others": one.others,
-            }
-            for one in slow
-        ],
+        "pairs": msgspec.to_builtins(pairs),
+        "slow": msgspec.to_builtins(slow),
     }
 
 

@@ -93,14 +93,14 @@ def _speed(row: BenchRow, timing: Timing) -> Point:
     return Point(
         row.size_bytes,
         algbw(row, timing),
-        _gb(row.size_bytes, max(timing.most_us, timing.time_us) / 1e6),
-        _gb(row.size_bytes, min(timing.least_us, timing.time_us) / 1e6),
+        _gb(row.size_bytes, max(timing.max_us, timing.time) / 1e6),
+        _gb(row.size_bytes, min(timing.min_us, timing.time) / 1e6),
     )
 
 
 def _time(row: BenchRow, timing: Timing) -> Point:
-    time_us = timing.time_us
-    return Point(row.size_bytes, time_us, min(timing.least_us, time_us), max(timing.most_us, time_us))
+    time_us = timing.time
+    return Point(row.size_bytes, time_us, min(timing.min_us, time_us), max(timing.max_us, time_us))
 
 
 def _gb(size_bytes: float, seconds: float) -> float:

@@ -73,17 +73,14 @@ def rehearsal_json(rehearsal: Rehearsal, predicted: Sequence[Prediction], path: 
 
 def _facts(one: Prediction) -> dict[str, Any]:
     return {
-        "hosts": one.hosts,
+        **{name: getattr(one, name) for name in ("hosts", "efficiency_fraction", "crowding", "here_seconds")},
         "devices": one.hosts * one.ranks_per_host,
         "devices_per_host": one.ranks_per_host,
         "step_seconds": one.step.seconds,
         "step_seconds_low": one.step.low_seconds,
         "step_seconds_high": one.step.high_seconds,
-        "efficiency_fraction": one.efficiency_fraction,
         "tier": one.step.tier,
         "terms_seconds": dict(one.step.terms),
-        "crowding": one.crowding,
-        "here_seconds": one.here_seconds,
         "warnings": list(one.step.warnings),
     }
 

@@ -60,9 +60,9 @@ def measure(group: BenchGroup, asked: Mapping[str, Any], answers: BenchAnswers) 
                     if case.count:
                         answers.say(row=_row(group, case, asked))
                     else:
-                        answers.say(left={"what": str(size), "why": "less than one element for each rank"})
+                        answers.say(left={"what": str(size), "reason": "less than one element for each rank"})
             except BenchRefused as refused:
-                answers.say(left={"what": " ".join([kind, operation]), "why": str(refused)})
+                answers.say(left={"what": " ".join([kind, operation]), "reason": str(refused)})
 
 
 def _variants(group: BenchGroup, asked: Mapping[str, Any]) -> Iterable[tuple[str, str, int]]:
@@ -101,13 +101,13 @@ def _timing(group: BenchGroup, call: BenchCall, asked: Mapping[str, Any]) -> dic
     samples = [fmean(row[place] for row in ranks) * 1e6 for place in range(iterations)]
     middle = median(samples)
     return {
-        "time_us": averaged([fmean(row) * 1e6 for row in ranks], asked["average"]),
+        "time": averaged([fmean(row) * 1e6 for row in ranks], asked["average"]),
         "iterations": iterations,
         "median_us": middle,
         "mad_us": median(abs(one - middle) for one in samples),
-        "least_us": min(samples),
-        "most_us": max(samples),
-        "wrong": wrong,
+        "min_us": min(samples),
+        "max_us": max(samples),
+        "nwrong": wrong,
     }
 
 

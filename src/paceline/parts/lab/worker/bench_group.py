@@ -228,12 +228,12 @@ def describe(group: BenchGroup) -> dict[str, Any]:
     machine = socket.gethostname()
     mine = {
         "rank": group.rank,
-        "host": os.environ.get("PACELINE_HOST") or machine,
+        "hostname": os.environ.get("PACELINE_HOST") or machine,
         "machine": machine,
         "pid": os.getpid(),
         "device": index,
-        "bus": bus,
-        "device_name": name,
+        "device_hex": bus,
+        "device_info": name,
     }
     return {
         "ranks": group.all_objects(mine),

@@ -82,7 +82,7 @@ def _found(plan: Plan) -> set[str]:
 
     found = {plan.choice.code} if plan.choice.code else set()
     live = [row for row in plan.rows if not row.refused]
-    if not any(row.memory.fit in (Fit.FITS, Fit.NOT_JUDGED) for row in live):
+    if not any(row.memory.verdict in (Fit.FITS, Fit.NOT_JUDGED) for row in live):
         found.add("memory")
     if plan.warnings:
         found.add("warning")

@@ -35,13 +35,13 @@ class Advice:
     """One change, how it is made, and what it would give."""
 
     kind: str
-    """One of precision, buckets, accumulation, zones, hosts, type and memory."""
+    """`precision`, `buckets`, `accumulation`, `zones`, `hosts`, `type` or `memory`."""
     change: str
     """The change, in words."""
     how: str
     """How it is made."""
     gain_fraction: float | None
-    """By how much less a sample takes of what `aim` says; None: the gain is that the step fits at all."""
+    """By how much less a sample takes, of money or time; None: the gain is that the step fits at all."""
     before: Row
     """The row as it is."""
     after: Row
@@ -49,8 +49,8 @@ class Advice:
     aim: Aim = Aim.MONEY
     """What the change makes less of."""
     certain: bool = True
-    """The intervals do not overlap, or what is uncertain is uncertain in both rows."""
-    note: str = ""
+    """Whether the gain is beyond the intervals."""
+    note: str | None = None
     """What else it changes."""
 
 
@@ -62,9 +62,9 @@ def advise(question: PlanQuestion, rows: Sequence[Row], base: Row) -> tuple[Advi
     candidate = next((one for one, row in zip(question.candidates, rows, strict=True) if row is base), None)
     if candidate is None or candidate.refused:
         return ()
-    if base.memory.fit is Fit.DOES_NOT_FIT:
+    if base.memory.verdict is Fit.DOES_NOT_FIT:
         return tuple(
-            sorted(_to_make_it_fit(question, candidate, base), key=lambda one: one.after.memory.fit is Fit.GREY)
+            sorted(_to_make_it_fit(question, candidate, base), key=lambda one: one.after.memory.verdict is Fit.GREY)
         )
     if base.step is None:
         return ()
@@ -103,7 +103,7 @@ def _of_workload(question: PlanQuestion, candidate: Candidate, base: Row) -> Ite
     for kind, changed, change, how, note in _edits(question, candidate, base):
         after = Rows(changed).row(candidate)
         gain = _gain(question, base, after, changed.workload)
-        if gain is not None and after.memory.fit in (base.memory.fit, Fit.FITS):
+        if gain is not None and after.memory.verdict in (base.memory.verdict, Fit.FITS):
             yield Advice(
                 kind=kind,
                 change=change,
@@ -112,7 +112,7 @@ def _of_workload(question: PlanQuestion, candidate: Candidate, base: Row) -> Ite
                 before=base,
                 after=after,
                 aim=aim_of(question, base),
-                note=note,
+                note=note or None,
             )
 
 
@@ -248,7 +248,7 @@ def _other_machines(question: PlanQuestion, base: Row, after: Row, change: str, 
         after=after,
         aim=aim_of(question, base),
         certain=apart or option == "--host-counts",
-        note=note,
+        note=note or None,
     )
 
 
@@ -262,7 +262,7 @@ def _is_open(row: Row, base: Row, question: PlanQuestion) -> bool:
     return (
         row.step is not None
         and not row.refused
-        and row.memory.fit in (base.memory.fit, Fit.FITS)
+        and row.memory.verdict in (base.memory.verdict, Fit.FITS)
         and keeps(row, question.limits)
     )
 
@@ -286,7 +286,7 @@ def _gain(
 def _to_make_it_fit(question: PlanQuestion, candidate: Candidate, base: Row) -> Iterator[Advice]:
     for changed, change, how in _smaller(question, base):
         after = Rows(replace(question, workload=changed)).row(candidate)
-        if after.memory.fit in (Fit.FITS, Fit.GREY):
+        if after.memory.verdict in (Fit.FITS, Fit.GREY):
             yield Advice(
                 kind="memory",
                 change=change,
@@ -294,7 +294,7 @@ def _to_make_it_fit(question: PlanQuestion, candidate: Candidate, base: Row) -> 
                 gain_fraction=None,
                 before=base,
                 after=after,
-                note=f"memory: {after.memory.fit}",
+                note=f"memory: {after.memory.verdict}",
             )
     yield from _roomier(question, base)
 
@@ -310,7 +310,7 @@ def _roomier(question: PlanQuestion, base: Row) -> Iterator[Advice]:
     known = Rows(question)
     others = question.others() if question.others is not None else ()
     rows = [(one, known.row(one)) for one in others if not one.refused]
-    fitting = [(one, row) for one, row in rows if row.memory.fit is Fit.FITS and keeps(row, question.limits)]
+    fitting = [(one, row) for one, row in rows if row.memory.verdict is Fit.FITS and keeps(row, question.limits)]
     if fitting:
         _, after = min(fitting, key=price)
         hosts = f"{after.machines.hosts} x {after.name}"

@@ -54,18 +54,18 @@ class StepTime:
 class Memory:
     """Whether a step fits into a device."""
 
-    fit: Fit
-    """Whether it fits."""
+    verdict: Fit
+    """`fits`, `grey zone`, `does not fit` or `not judged`."""
     need_bytes: int | None = None
     """What the tensors take."""
     capacity_bytes: int | None = None
     """What the driver reports."""
-    parts: Mapping[str, int] | None = None
+    parts_bytes: Mapping[str, int] | None = None
     """Parameters, gradients, buckets, optimizer, activations, other -> bytes."""
     largest_batch: int | None = None
     """Samples of a microbatch that still fit."""
-    missing: str = ""
-    """The fact without which it could not be judged."""
+    missing: str | None = None
+    """The fact without which it was not judged; None: none."""
     assumed: tuple[str, ...] = ()
     """What was taken for granted in place of facts."""
 
@@ -81,26 +81,26 @@ class Row:
     step: StepTime | None
     """None: not known."""
     efficiency_fraction: float | None = None
-    """Throughput over that of one device (of the smallest size measured) times devices."""
+    """Speed of one device over that of one at the smallest size."""
     samples_per_second: float | None = None
     """Of all devices together."""
     hours: float | None = None
-    """To the stated steps, start-up included."""
+    """To the end of the job, start-up included."""
     hours_low: float | None = None
     """Lower end of the interval."""
     hours_high: float | None = None
     """Upper end of the interval."""
     within_probability: float | None = None
-    """Of ending within max_run; None: not asked, or not judged."""
+    """That the job ends within `--max-run`; None: not asked, or not judged."""
     usd: float | None = None
-    """On demand or as the question pays, traffic between zones included."""
+    """What the job costs, on demand or as the question pays, traffic between zones included."""
     usd_low: float | None = None
     """Lower end of the interval."""
     usd_high: float | None = None
     """Upper end of the interval."""
     spot_usd: float | None = None
     """The same hours at spot prices."""
-    spot_zone: str = ""
+    spot_zone: str | None = None
     """The zone of that price."""
     sagemaker_usd: float | None = None
     """The same hours at SageMaker's prices."""
@@ -108,8 +108,8 @@ class Row:
     """Of `usd`, traffic between zones."""
     usd_per_hour: float | None = None
     """All hosts, as paid."""
-    steps: int | None = None
-    """The stated steps."""
+    step_count: int | None = None
+    """Number of steps of the job."""
     name: str = ""
     """The machine type, or what the question calls these machines."""
     refused: tuple[str, ...] = ()

@@ -31,7 +31,7 @@ def choose(rows: Sequence[Row], limits: PlanLimits) -> MachineChoice:
     Holds:   a row that is refused, does not fit or has no step time is never chosen; one in the grey zone only if none fits
     """
     possible = [
-        row for row in rows if row.step is not None and not row.refused and row.memory.fit is not Fit.DOES_NOT_FIT
+        row for row in rows if row.step is not None and not row.refused and row.memory.verdict is not Fit.DOES_NOT_FIT
     ]
     if not possible:
         return _nothing_runs(rows)
@@ -43,10 +43,10 @@ def choose(rows: Sequence[Row], limits: PlanLimits) -> MachineChoice:
     kept = [row for row in possible if keeps(row, limits)]
     if not kept:
         return _none_keeps(possible, limits)
-    clear = [row for row in kept if row.memory.fit is not Fit.GREY] or kept
+    clear = [row for row in kept if row.memory.verdict is not Fit.GREY] or kept
     order, why = _order(clear, limits)
     best = min(clear, key=order)
-    if best.memory.fit is Fit.GREY:
+    if best.memory.verdict is Fit.GREY:
         why += "; its memory is in the grey zone: try one step there first"
     return MachineChoice(row=best, why=why)
 
@@ -114,22 +114,22 @@ def _bought(row: Row, limits: PlanLimits) -> str:
     if (
         row.step is None
         or row.hours is None
-        or not row.steps
+        or not row.step_count
         or (limits.budget_usd is not None and not row.usd_per_hour)
     ):
         return ""
-    besides = max(row.hours * HOUR - row.steps * row.step.seconds, 0.0)
+    besides = max(row.hours * HOUR - row.step_count * row.step.seconds, 0.0)
     paid = limits.budget_usd / row.usd_per_hour * HOUR if limits.budget_usd is not None and row.usd_per_hour else None
     until = min(one for one in (limits.max_run_seconds, limits.deadline_seconds, paid) if one is not None)
     steps = max(int((until - besides) / row.step.seconds), 0)
-    enough = f"enough for {steps:,} of {row.steps:,} steps"
+    enough = f"enough for {steps:,} of {row.step_count:,} steps"
     if paid == until:
         return f": {limits.budget_usd:,.10g} USD buy {until / HOUR:.3g} hours of {row.name}, {enough}"
     return f": {_hours(until)} of {row.name} are {enough}"
 
 
 def _nothing_runs(rows: Sequence[Row]) -> MachineChoice:
-    tight = [row for row in rows if row.memory.fit is Fit.DOES_NOT_FIT]
+    tight = [row for row in rows if row.memory.verdict is Fit.DOES_NOT_FIT]
     if tight and len(tight) == sum(not row.refused for row in rows):
         roomiest = max(tight, key=lambda row: row.memory.capacity_bytes or 0)
         return MachineChoice(row=None, why="the step fits into the memory of none of them", nearest=roomiest)

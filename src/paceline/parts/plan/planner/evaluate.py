@@ -71,7 +71,7 @@ def explained(plan: Plan, row: Row) -> list[Formula]:
 def _of_memory(rows: tuple[Row, ...]) -> Iterator[Assumption]:
     """Assumptions of the verdicts on memory."""
     for row in rows:
-        if not row.refused and row.memory.fit is not Fit.NOT_JUDGED:
+        if not row.refused and row.memory.verdict is not Fit.NOT_JUDGED:
             yield from (Assumption(what=f"memory: {text}") for text in row.memory.assumed)
 
 

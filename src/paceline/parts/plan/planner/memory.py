@@ -100,7 +100,7 @@ def memory(
     _sound(capacity_bytes, devices, batch)
     state = _state(workload, strategy or workload.strategy, devices, precision)
     if isinstance(state, str):
-        return Memory(fit=Fit.NOT_JUDGED, capacity_bytes=capacity_bytes, missing=state)
+        return Memory(verdict=Fit.NOT_JUDGED, capacity_bytes=capacity_bytes, missing=state)
     samples = batch or workload.batch
     if capacity_bytes is None:
         return replace(_need(state, samples), missing="the memory of the device")
@@ -111,7 +111,7 @@ def memory(
     if formulas is not None:
         formulas.append(_formula(need, state, samples, capacity_bytes))
     largest = state.largest_batch(FITS_FRACTION * capacity_bytes)
-    return replace(need, fit=fit, capacity_bytes=capacity_bytes, largest_batch=largest, missing=missing)
+    return replace(need, verdict=fit, capacity_bytes=capacity_bytes, largest_batch=largest, missing=missing)
 
 
 def _state(workload: Workload, strategy: Strategy, devices: int, precision: Precision | None) -> _State | str:
@@ -182,18 +182,18 @@ def _need(state: _State, samples: int | None) -> Memory:
         "optimizer": state.optimizer,
     }
     if state.sample is None or samples is None:
-        return Memory(fit=Fit.NOT_JUDGED, parts={**parts, "other": state.other(0)}, assumed=state.assumed)
+        return Memory(verdict=Fit.NOT_JUDGED, parts_bytes={**parts, "other": state.other(0)}, assumed=state.assumed)
     activations = round(state.sample * samples)
     parts |= {"activations": activations, "other": state.other(activations)}
-    return Memory(fit=Fit.NOT_JUDGED, need_bytes=sum(parts.values()), parts=parts, assumed=state.assumed)
+    return Memory(verdict=Fit.NOT_JUDGED, need_bytes=sum(parts.values()), parts_bytes=parts, assumed=state.assumed)
 
 
 def _without_activations(state: _State, capacity_bytes: int) -> Memory:
     """Without activations one answer is still possible: a step that does not fit without them never fits."""
     need = replace(_need(state, None), capacity_bytes=capacity_bytes)
-    least = sum((need.parts or {}).values())
+    least = sum((need.parts_bytes or {}).values())
     if least > GREY_FRACTION * capacity_bytes:
-        return replace(need, fit=Fit.DOES_NOT_FIT, need_bytes=least, largest_batch=0)
+        return replace(need, verdict=Fit.DOES_NOT_FIT, need_bytes=least, largest_batch=0)
     return replace(need, missing="the memory of the activations of one sample, and the batch")
 
 
@@ -208,7 +208,9 @@ def _fit(state: _State, need_bytes: int, samples: int, capacity_bytes: int) -> t
 
 
 def _formula(need: Memory, state: _State, samples: int, capacity_bytes: int) -> Formula:
-    values: dict[str, float | int | str | None] = {f"{name}_bytes": size for name, size in (need.parts or {}).items()}
+    values: dict[str, float | int | str | None] = {
+        f"{name}_bytes": size for name, size in (need.parts_bytes or {}).items()
+    }
     values |= {"sample_bytes": state.sample, "batch": samples, "spare_tensor_bytes": round(state.spare * samples)}
     values |= {"capacity_bytes": capacity_bytes, "fits_up_to": FITS_FRACTION, "grey_up_to": GREY_FRACTION}
     return Formula(

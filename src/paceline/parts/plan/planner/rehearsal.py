@@ -74,7 +74,7 @@ class Rehearsal:
     """A rehearsal, as rehearsal.json has it."""
 
     id: str
-    """Its id."""
+    """Id of the rehearsal."""
     program: tuple[str, ...]
     """Script and arguments."""
     sizes: tuple[RehearsedSize, ...]
@@ -121,7 +121,7 @@ class Prediction:
     crowding: float = 1.0
     """Ranks per GPU or CPU on the rehearsal's machine."""
     here_seconds: float | None = None
-    """Its step on the rehearsal's machine, with this crowding."""
+    """Its step on the rehearsal's machine, where ranks take turns; None: each has room."""
 
 
 def crowding(ranks: int, room: Slots) -> float:

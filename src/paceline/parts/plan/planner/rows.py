@@ -157,7 +157,7 @@ class Rows:
             row,
             efficiency_fraction=self._efficiency(machines, step, measured, formulas),
             samples_per_second=samples / step.seconds if samples is not None else None,
-            spot_zone=candidate.prices.spot_zone,
+            spot_zone=candidate.prices.spot_zone or None,
         )
         steps = steps_of(question.goal, workload, machines.devices, formulas)
         if steps is None:
@@ -167,7 +167,7 @@ class Rows:
         limit = question.limits.max_run_seconds
         row = replace(
             row,
-            steps=steps,
+            step_count=steps,
             hours=hours,
             hours_low=low,
             hours_high=high,
@@ -177,7 +177,7 @@ class Rows:
 
     def _priced(self, row: Row, candidate: Candidate, formulas: list[Formula] | None) -> Row:
         question, machines, prices = self.question, candidate.machines, candidate.prices
-        traffic = zone_usd(machines, question.workload, row.steps, question.expenses.usd_per_zone_gb, formulas)
+        traffic = zone_usd(machines, question.workload, row.step_count, question.expenses.usd_per_zone_gb, formulas)
         price = prices.paid(question.payment)
 
         def usd(per_hour: float | None, hours: float | None, explain: list[Formula] | None = None) -> float | None:

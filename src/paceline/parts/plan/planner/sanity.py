@@ -100,7 +100,7 @@ def _memory(machines: Machines, workload: Workload, measured: Measurement) -> It
     needed = memory(
         workload, capacity_bytes=round(device.memory_gib * GIB), devices=measured.devices, batch=measured.batch
     )
-    if needed.fit is Fit.DOES_NOT_FIT and needed.need_bytes is not None:
+    if needed.verdict is Fit.DOES_NOT_FIT and needed.need_bytes is not None:
         yield (
             f"the measured step needs {needed.need_bytes / GIB:.3g} GiB of a {device.name} that has {device.memory_gib:g}: the activations "
             "given are too high, or it ran on another device or at another batch"

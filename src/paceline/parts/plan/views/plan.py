@@ -173,7 +173,7 @@ def _columns(rows: Sequence[Row]) -> dict[str, list[str]]:
         "TYPE": [row.name for row in rows],
         "HOSTS": [count(row.machines.hosts) for row in rows],
         "DEVICES": [count(row.machines.devices) for row in rows],
-        "MEMORY": [str(row.memory.fit) for row in rows],
+        "MEMORY": [str(row.memory.verdict) for row in rows],
         "STEP MS": [
             interval(step.seconds * 1e3, step.low_seconds * 1e3, step.high_seconds * 1e3) if step else UNKNOWN
             for step in steps
@@ -221,7 +221,7 @@ def _likely(probability: float | None) -> str:
 
 def _goodness(row: Row) -> tuple[float, ...]:
     last = float("inf")
-    order = {Fit.FITS: 0.0, Fit.NOT_JUDGED: 1.0, Fit.GREY: 2.0, Fit.DOES_NOT_FIT: 3.0}[row.memory.fit]
+    order = {Fit.FITS: 0.0, Fit.NOT_JUDGED: 1.0, Fit.GREY: 2.0, Fit.DOES_NOT_FIT: 3.0}[row.memory.verdict]
     spent = row.usd if row.usd is not None else usd_per_sample(row)
     seconds = row.step.seconds / row.machines.devices if row.step is not None else last
     return (float(row.step is None), float(order == 3.0), last if spent is None else spent, order, seconds)
@@ -304,7 +304,7 @@ def _misses(row: Row) -> str:
         parts.append(f"{interval(row.hours, row.hours_low, row.hours_high)} hours")
     if row.usd is not None:
         parts.append(f"{interval(row.usd, row.usd_low, row.usd_high, dollars)} USD")
-    if row.memory.need_bytes is not None and row.memory.fit is Fit.DOES_NOT_FIT:
+    if row.memory.need_bytes is not None and row.memory.verdict is Fit.DOES_NOT_FIT:
         parts.append(f"needs {size(row.memory.need_bytes)} of {size(row.memory.capacity_bytes)}")
     return ": " + ", ".join(parts) if parts else ""
 
@@ -349,7 +349,7 @@ def _advice(plan: Plan, page: PlanPage) -> Iterator[str]:
 
 def _gain(advice: Advice) -> str:
     if advice.gain_fraction is None:
-        return "then the step fits" if advice.after.memory.fit is Fit.FITS else "then the step may fit"
+        return "then the step fits" if advice.after.memory.verdict is Fit.FITS else "then the step may fit"
     text = f"{percent(advice.gain_fraction)} less {advice.aim} for each sample"
     if advice.before.step is not None and advice.after.step is not None and advice.before.name == advice.after.name:
         text += f" (step {figure(advice.before.step.seconds * 1e3)} to {figure(advice.after.step.seconds * 1e3)} ms)"

@@ -1,5 +1,6 @@
 """A plan for a program: paceline.plan/2. An unknown value is null."""
 
+from dataclasses import fields
 from typing import Any
 
 import msgspec
@@ -33,7 +34,6 @@ def row_facts(row: Row) -> dict[str, Any]:
     """One row; times of a step in seconds, of the job in hours."""
     machines, step = row.machines, row.step
     return {
-        "name": row.name,
         "instance_type": machines.of_type.name if machines.of_type is not None else None,
         "accelerator": machines.device.name if machines.device is not None else None,
         "hosts": machines.hosts,
@@ -43,40 +43,20 @@ def row_facts(row: Row) -> dict[str, Any]:
         "step_seconds": step.seconds if step else None,
         "step_seconds_low": step.low_seconds if step else None,
         "step_seconds_high": step.high_seconds if step else None,
-        "efficiency_fraction": row.efficiency_fraction,
         "tier": step.tier if step else None,
         "terms_seconds": dict(step.terms) if step else None,
+        **_fields(row, "machines", "step"),
         "memory": memory_facts(row.memory),
-        "samples_per_second": row.samples_per_second,
-        "step_count": row.steps,
-        "hours": row.hours,
-        "hours_low": row.hours_low,
-        "hours_high": row.hours_high,
-        "within_probability": row.within_probability,
-        "usd": row.usd,
-        "usd_low": row.usd_low,
-        "usd_high": row.usd_high,
-        "usd_per_hour": row.usd_per_hour,
-        "spot_usd": row.spot_usd,
-        "spot_zone": row.spot_zone or None,
-        "sagemaker_usd": row.sagemaker_usd,
-        "zone_traffic_usd": row.zone_traffic_usd,
-        "refused": list(row.refused),
-        "warnings": list(row.warnings),
-        "not_judged": list(row.not_judged),
     }
 
 
 def memory_facts(memory: Memory) -> dict[str, Any]:
     """The verdict and what it was judged by."""
-    return {
-        "verdict": str(memory.fit),
-        "need_bytes": memory.need_bytes,
-        "capacity_bytes": memory.capacity_bytes,
-        "parts_bytes": dict(memory.parts) if memory.parts is not None else None,
-        "largest_batch": memory.largest_batch,
-        "missing": memory.missing or None,
-    }
+    return _fields(memory, "assumed")
+
+
+def _fields(of: Any, *left_out: str) -> dict[str, Any]:
+    return {one.name: msgspec.to_builtins(getattr(of, one.name)) for one in fields(of) if one.name not in left_out}
 
 
 def _choice(choice: MachineChoice, rows: tuple[Row, ...]) -> dict[str, Any]:
@@ -95,16 +75,10 @@ def _place(wanted: Row | None, rows: tuple[Row, ...]) -> int | None:
 
 
 def _advice(advice: Advice) -> dict[str, Any]:
-    return {
-        "kind": advice.kind,
-        "change": advice.change,
-        "how": advice.how,
-        "gain_fraction": advice.gain_fraction,
-        "certain": advice.certain,
-        "note": advice.note or None,
+    return _fields(advice, "before", "after", "aim") | {
         "step_seconds_before": advice.before.step.seconds if advice.before.step else None,
         "step_seconds_after": advice.after.step.seconds if advice.after.step else None,
         "usd_before": advice.before.usd,
         "usd_after": advice.after.usd,
-        "memory_after": str(advice.after.memory.fit),
+        "memory_after": advice.after.memory.verdict,
     }

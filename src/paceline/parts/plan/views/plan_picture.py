@@ -96,7 +96,7 @@ def _dots(plan: Plan, rows: Sequence[Row], value: _Value, *, with_measured: bool
         on = plan.question.measured_type or (plan.question.measured_on.name if plan.question.measured_on else "")
         name = f"measured on {on}" if on else "measured"
         yield Series(name=name, points=measured, draw=Draw.DOTS, is_neutral=True)
-    outside = [row for row in rows if row.memory.fit is Fit.DOES_NOT_FIT]
+    outside = [row for row in rows if row.memory.verdict is Fit.DOES_NOT_FIT]
     if outside:
         yield Series(name="does not fit", points=tuple(_bare(outside, value)), draw=Draw.HOLLOW, is_neutral=True)
     if plan.choice.row is not None:
@@ -146,7 +146,7 @@ def _bar(
     plan: Plan, row: Row, found: tuple[float | None, float | None, float | None], spell: Callable[[float], str]
 ) -> Bar:
     value, low, high = found
-    is_outside = row.memory.fit is Fit.DOES_NOT_FIT
+    is_outside = row.memory.verdict is Fit.DOES_NOT_FIT
     text = "not known" if value is None else spell(value)
     return Bar(
         label=where(row),

@@ -4,7 +4,6 @@ With --export, write the newest saved state of a run to a file.
 """
 
 import argparse
-import json
 import os
 import shlex
 import sys
@@ -100,15 +99,16 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.export is not None:
         return _export(args)
-    from paceline.parts.resume.resumable import look_at
-    from paceline.parts.resume.views.resume import resume_facts, resume_text
+    from paceline.rules.resumable import look_at
+    from paceline.views.documents import json_text
+    from paceline.views.resume import resume_facts, resume_text
 
     _refuse_a_run(args)
     words = (*(str(one) for one in (Severity.ERROR, Severity.WARNING)), _NEVER)
     wanted = fail_on(args.fail_on or (str(Severity.ERROR),), (*words, "F11", "F13"), shown=(*words, "codes"))
     look = look_at(_files(args.run_argv))
     if args.json:
-        print(json.dumps(resume_facts(look)))
+        print(json_text(resume_facts(look)))
     elif args.show:
         print("\n".join(look.diffs) or "no loop gets a call")
     else:
@@ -147,14 +147,15 @@ def _refuse_a_run(args: argparse.Namespace) -> None:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from paceline.parts.resume.export_state import export_state
-    from paceline.parts.resume.views.exported_state import exported_facts, exported_text
+    from paceline.launch.export_state import export_state
+    from paceline.views.documents import json_text
+    from paceline.views.exported_state import exported_facts, exported_text
 
     root = Path(args.run_dir) if args.run_dir else None
     with ProgressLine(f"exporting the newest saved step of {args.export}", shown=not args.json):
         exported = export_state(args.export, args.file, force=args.force, environ=os.environ, runs_root=root)
     if args.json:
-        print(json.dumps(exported_facts(exported)))
+        print(json_text(exported_facts(exported)))
     else:
         print(exported_text(exported, width=room(sys.stdout), ascii_only=ascii_only(sys.stdout)))
     return 0

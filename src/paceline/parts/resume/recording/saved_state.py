@@ -59,7 +59,7 @@ class JobFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a job must have in common with the job that goes on from its state."""
 
     run_id: str
-    """Id of the run."""
+    """Id of the run that saved it."""
     script: str
     """Path of the script, or the name of the module."""
     script_sha256: str

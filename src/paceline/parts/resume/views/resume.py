@@ -1,13 +1,26 @@
 """What `--resume auto` would do with a script: its loops, then what hinders it."""
 
-from typing import Any
+import msgspec
 
-from paceline.parts.resume.resumable import ResumeLook
-from paceline.views.checks import finding_facts
+from paceline.findings import Finding
+from paceline.rules.resumable import LookedAtLoop, ResumeLook
 from paceline.views.error import error_text
 from paceline.views.table import table
 
-SCHEMA = "paceline.resume/1"
+
+class ResumeDocument(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="paceline.resume/1"):
+    """The same for programs."""
+
+    can_resume: bool | None
+    """Whether a job with --resume auto goes on after a killed rank, by the look of it; None: it cannot be seen."""
+    loops: tuple[LookedAtLoop, ...]
+    """The loops that go on, in the order of the files and of their text."""
+    findings: tuple[Finding, ...]
+    """What hinders a resume."""
+    diffs: tuple[str, ...]
+    """Each file with such loops as it is and as it runs, a unified diff."""
+    not_judged: tuple[str, ...]
+    """Files that are not Python."""
 
 
 def resume_text(look: ResumeLook, *, width: int | None = 100, ascii_only: bool = False, color: bool = False) -> str:
@@ -21,25 +34,10 @@ def resume_text(look: ResumeLook, *, width: int | None = 100, ascii_only: bool =
     return "\n".join([*blocks, *(f"not judged: {path} is not Python" for path in look.not_judged), _closing(look)])
 
 
-def resume_facts(look: ResumeLook) -> dict[str, Any]:
+def resume_facts(look: ResumeLook) -> ResumeDocument:
     """The same for a program."""
-    return {
-        "schema": SCHEMA,
-        "can_resume": can_resume(look),
-        "loops": [
-            {
-                "file": loop.file,
-                "line": loop.line,
-                "text": loop.text,
-                "trains": loop.trains,
-                "by_hand": loop.by_hand,
-            }
-            for loop in look.loops
-        ],
-        "findings": [finding_facts(finding) for finding in look.findings],
-        "diffs": list(look.diffs),
-        "not_judged": list(look.not_judged),
-    }
+    shown = {name: getattr(look, name) for name in ("loops", "findings", "diffs", "not_judged")}
+    return ResumeDocument(can_resume=can_resume(look), **shown)
 
 
 def can_resume(look: ResumeLook) -> bool | None:

@@ -42,17 +42,26 @@ class Transition(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJobState:
-    """The state of a job. `why_stopping`: the final status of a job that is stopping. `reason`: the reason of a failure."""
+    """The state of a job."""
 
     status: Status = Status.IN_PROGRESS
+    """Its status."""
     secondary: Secondary = Secondary.STARTING
+    """Its secondary status."""
     transitions: tuple[Transition, ...] = ()
+    """[secondary status, when it began, when it ended], the oldest first."""
     created: float
+    """When the job was created, in seconds since 1970, as all times here."""
     modified: float
+    """When the state changed last."""
     training_started: float | None = None
+    """When Training began."""
     ended: float | None = None
+    """When the job ended."""
     why_stopping: Secondary | None = None
+    """The final status of a job that is stopping."""
     reason: str = ""
+    """The reason of a failure."""
 
     @property
     def over(self) -> bool:

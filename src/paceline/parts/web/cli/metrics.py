@@ -1,7 +1,6 @@
 """Print a run in Prometheus' text format, for node_exporter's textfile collector or for a scrape by a program of yours."""
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from paceline.errors import UsageError
 from paceline.option import FURTHER_DIRECTORIES, RUN, RUN_DIR, Option, Verb
 from paceline.parts.web.views.metrics import Metric, metrics, metrics_facts, metrics_text
 from paceline.recording.jsonl import ReadJsonLines
+from paceline.views.documents import json_text
 from paceline.views.host_load import host_loads
 from paceline.views.pace import pace
 from paceline.views.status import run_lasts
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     loads = host_loads(found.hosts, found.telemetry)
     made = metrics(found, case, diagnosis, now, loads, now_ns=now_ns, ranks=worst)
     if args.json:
-        print(json.dumps(metrics_facts(made, found.run)))
+        print(json_text(metrics_facts(made, found.run)))
     else:
         sys.stdout.write(metrics_text(made))
     return 0

@@ -14,6 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from paceline.errors import NotEnoughEvidence, PacelineError, UsageError
 from paceline.facts import Status
 from paceline.parts.web.serve.access import Access, without_token
@@ -103,7 +105,7 @@ class App:
         except PacelineError as error:
             missing = error.code == "U09" or isinstance(error, NotEnoughEvidence)
             status = HTTPStatus.NOT_FOUND if missing else HTTPStatus.CONFLICT
-            return replace(as_json(error_json(error)), status=int(status))
+            return replace(as_json(msgspec.to_builtins(error_json(error))), status=int(status))
         except Exception as error:
             # A recording may have been made by anybody. What it breaks is this answer.
             return refused(HTTPStatus.INTERNAL_SERVER_ERROR, f"this could not be read: {type(error).__name__}")

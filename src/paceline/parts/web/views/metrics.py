@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
 from paceline.diagnosis.case import Case
 from paceline.diagnosis.restarts import totals
 from paceline.diagnosis.verdict import Diagnosis
@@ -17,7 +19,6 @@ from paceline.views.host_load import HostUsage
 from paceline.views.pace import Pace, RankPace
 from paceline.views.summary import summary_facts
 
-SCHEMA = "paceline.metrics/1"
 Labels = Mapping[str, str]
 _ESCAPED = {"\\": "\\\\", '"': '\\"', "\n": "\\n"}
 _OF_A_HOST = (
@@ -33,8 +34,8 @@ _OF_A_HOST = (
 )
 _OF_A_RANK = (
     ("step_seconds", "Mean duration of a step", "step_seconds"),
-    ("loading_fraction", "Share of the steps that waits for data", "data_fraction"),
-    ("exposed_communication_fraction", "Share of the steps in communication that no computation hides", "communication_fraction"),
+    ("loading_fraction", "Share of the steps that waits for data", "loading_fraction"),
+    ("exposed_communication_fraction", "Share of the steps in communication that no computation hides", "exposed_communication_fraction"),
     ("checkpoint_fraction", "Share of the steps that saves checkpoints", "checkpoint_fraction"),
 )  # fmt: skip
 
@@ -86,18 +87,46 @@ def metrics_text(found: Iterable[Metric]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def metrics_facts(found: Iterable[Metric], run: Run) -> dict[str, Any]:
+class MetricSample(msgspec.Struct, frozen=True):
+    """One value of a metric."""
+
+    labels: Mapping[str, str]
+    """Its labels."""
+    value: float
+    """The value."""
+
+
+class MetricDocument(msgspec.Struct, frozen=True):
+    """One metric, for programs."""
+
+    name: str
+    """Name of the metric."""
+    type: str
+    """`counter` or `gauge`."""
+    help: str
+    """What it is."""
+    samples: tuple[MetricSample, ...]
+    """Its values."""
+
+
+class MetricsDocument(msgspec.Struct, frozen=True, tag_field="schema", tag="paceline.metrics/1"):
+    """The metrics of a run, for programs."""
+
+    run_id: str
+    """Id of the run."""
+    metrics: tuple[MetricDocument, ...]
+    """What `paceline metrics` prints as text."""
+
+
+def metrics_facts(found: Iterable[Metric], run: Run) -> MetricsDocument:
     """The same for a program."""
-    shown = [
-        {
-            "name": metric.name,
-            "type": metric.kind,
-            "help": metric.help,
-            "samples": [{"labels": dict(labels), "value": value} for labels, value in metric.samples],
-        }
-        for metric in found
-    ]
-    return {"schema": SCHEMA, "run_id": run.id, "metrics": shown}
+    return MetricsDocument(
+        run.id,
+        tuple(
+            MetricDocument(one.name, one.kind, one.help, tuple(MetricSample(*sample) for sample in one.samples))
+            for one in found
+        ),
+    )
 
 
 def _of_run(evidence: Evidence, case: Case, diagnosis: Diagnosis, now_ns: int) -> Iterator[Metric]:
@@ -106,13 +135,13 @@ def _of_run(evidence: Evidence, case: Case, diagnosis: Diagnosis, now_ns: int) -
     yield Metric("paceline_run_info", "gauge", "The run, always 1", ((info, 1.0),))
     states = tuple(({"status": str(status)}, float(status is run.status)) for status in Status)
     yield Metric("paceline_run_status", "gauge", "1 for the status of the run, 0 for the others", states)
-    yield _one("paceline_steps_total", "counter", "Optimizer steps, of all attempts", summary["step_count"])
+    yield _one("paceline_steps_total", "counter", "Optimizer steps, of all attempts", summary.step_count)
     for name, text, key in (
         ("loading", "Waiting for data, of a mean rank", "loading_seconds"),
         ("exposed_communication", "Communication that no computation hides, of a mean rank", "exposed_communication_seconds"),
         ("checkpoint", "Saving checkpoints, of a mean rank", "checkpoint_seconds"),
     ):  # fmt: skip
-        yield _one(f"paceline_{name}_seconds_total", "counter", text, summary[key])
+        yield _one(f"paceline_{name}_seconds_total", "counter", text, getattr(summary, key))
     newest = [record.last_step_ns for record in evidence.ranks if record.last_step_ns]
     yield _one(
         "paceline_last_step_timestamp_seconds",

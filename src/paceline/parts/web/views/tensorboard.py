@@ -69,7 +69,7 @@ def run_scalars(steps: Sequence[StepColumns], axis: TimeAxis, started_ns: int) -
 
 def pace_scalars(now: Pace, axis: TimeAxis, started_ns: int) -> Iterator[Scalars]:
     """The step of a pace that is over an axis of one part; nothing if no step ended in it."""
-    steps = [rank.steps for rank in now.ranks if rank.steps]
+    steps = [count for count in now.step_counts if count]
     if steps and now.step_seconds is not None:
         seconds = max((axis.to_ns - axis.from_ns) / _NS, 1e-9)
         values = {"run/step_seconds": now.step_seconds, "run/steps_per_second": sum(steps) / len(steps) / seconds}

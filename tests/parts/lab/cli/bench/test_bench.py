@@ -25,7 +25,8 @@ from paceline.recording.evidence import evidence
 
 WORLD = BenchWorld(
     ranks=tuple(
-        Rank(rank=n, host="algo-1", machine="vm", pid=1, device=-1, bus="cpu", device_name="x") for n in range(2)
+        Rank(rank=n, hostname="algo-1", machine="vm", pid=1, device=-1, device_hex="cpu", device_info="x")
+        for n in range(2)
     ),
     backend="gloo",
     device="cpu",
@@ -293,7 +294,7 @@ def test_an_emulated_network_is_another_question():
 
 def test_rows_of_several_types_are_several_results():
     def row(kind, size):
-        timing = Timing(time_us=10.0, iterations=20, median_us=9.0, mad_us=1.0, least_us=8.0, most_us=12.0, wrong=0)
+        timing = Timing(time=10.0, iterations=20, median_us=9.0, mad_us=1.0, min_us=8.0, max_us=12.0, nwrong=0)
         return BenchRow(
             size_bytes=size,
             count=1,

@@ -73,7 +73,7 @@ def measure(
         raise _unfinished(found, child, argv)
     shutil.rmtree(folder, ignore_errors=True)
     if found.ended and not found.rows and not found.pairs:
-        why = found.left[-1].why if found.left else "nothing was measured"
+        why = found.left[-1].reason if found.left else "nothing was measured"
         raise UsageError(
             "X03",
             f"{found.world.backend if found.world else question.backend} cannot do this {question.collective}",
