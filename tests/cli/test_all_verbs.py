@@ -22,7 +22,6 @@ REFUSED = {
     "rehearse": ["missing.py"],
     "bench": ["allreduce"],
     "ps": ["--status", "Broken"],
-    "prune": ["--keep", "some"],
     "logs": ["r-zzzzzz"],
     "top": ["r-zzzzzz"],
     "why": ["r-zzzzzz"],
@@ -49,7 +48,7 @@ AROUND = {
     "bench": (["all_reduce"], []),
     "top": ([], []),
     "timeline": ([], []),
-    "prune": ([], []),
+    "ps": (["--prune"], []),
     "sagemaker-local": ([], []),
 }
 # An option that takes another kind of value on another verb, and why that is the same meaning or cannot be changed.
@@ -268,7 +267,6 @@ def test_dir_has_one_meaning_and_run_dir_another():
     assert set(by_name()["run-dir"]) == {
         "run",
         "ps",
-        "prune",
         "logs",
         "top",
         "why",

@@ -236,7 +236,7 @@ for path in sorted(pathlib.Path("paceline").rglob("*.py")):
 
 
 @pytest.mark.parametrize(
-    ("argv", "exit_code"), [(["stop"], 2), (["logs"], 2), (["ps"], 0), (["prune", "--older-than", "1s"], 0)]
+    ("argv", "exit_code"), [(["stop"], 2), (["logs"], 2), (["ps"], 0), (["ps", "--prune", "--older-than", "1s"], 0)]
 )
 def test_without_the_part_of_its_engine_a_submitted_job_is_not_judged(paceline_with, tmp_path, argv, exit_code):
     run_dir = tmp_path / ".paceline" / "runs" / "r-000001"

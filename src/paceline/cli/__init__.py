@@ -23,15 +23,14 @@ if TYPE_CHECKING:
 VERBS = {
     "run": "start a training job, as torchrun does, and record it",
     "check": "find mistakes in a script and its job; run nothing",
-    "ps": "list runs",
-    "prune": "delete recordings of runs that have ended",
+    "ps": "list runs, or delete old recordings",
     "logs": "print what the ranks of a run wrote",
     "top": "watch a run: pace, ranks, machines",
     "why": "say why a job hangs, failed or is slow, and what to do",
-    "report": "write a run as one page of HTML, to read or to send",
-    "compare": "say whether a run is slower than another one, and where",
     "stack": "show where each rank is in its code, identical stacks folded",
     "stop": "end a run in order, or at once",
+    "compare": "say whether a run is slower than another one, and where",
+    "report": "write a run as one page of HTML, to read or to send",
     "env": "show what this machine and this torch can do and record",
     "explain": "print the page of a code, such as U04",
     "completion": "print a completion script for bash, zsh or fish",
@@ -279,6 +278,7 @@ def _unknown(verb: str, rest: list[str]) -> UsageError:
 def _meant(word: str, rest: list[str]) -> tuple[str, list[str]]:
     """Why a first word that is no verb stands there, and the words that were meant; empty if neither is known."""
     from paceline.cli import other_names
+    from paceline.cli.moved import moved
     from paceline.cli.parsing import MISSPELT
     from paceline.spelling import nearest
 
@@ -289,6 +289,8 @@ def _meant(word: str, rest: list[str]) -> tuple[str, list[str]]:
         if _is_for_run(word) and rest:
             return f"it is an option of paceline run: {word}", ["run", word, *rest]
         return (f"the verb is {rest[0]}", rest) if rest[:1] and _is_verb(rest[0]) else ("", [])
+    if words := moved(word, rest):
+        return f"it is an option of paceline {words[0]}", words
     if word.endswith((".py", ".sh")):
         return "it looks like a script", ["run", word, *rest]
     if os.path.isfile(f"{word}.py"):
@@ -304,9 +306,10 @@ def _is_for_run(word: str) -> bool:
 
 
 def _no_help(word: str) -> UsageError:
+    from paceline.cli.moved import moved
     from paceline.spelling import nearest
 
-    near = nearest(word, all_verbs())
+    near = next(iter(moved(word, ())), None) or nearest(word, all_verbs())
     return UsageError(
         "U01",
         f"there is no help for {word!r}, which is no verb",

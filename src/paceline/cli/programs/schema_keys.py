@@ -664,7 +664,7 @@ against.not_judged
     ),
     Schema(
         name="paceline.prune/2",
-        where="`paceline prune --json`",
+        where="`paceline ps --prune --json`",
         keys="""
 deleted               Whether they were deleted; false with `--dry-run`.
 runs                  The runs that have ended and may go.
