@@ -74,7 +74,7 @@ class Finding:
     """One thing found, in the four parts of every message: what, saw, next, more."""
 
     code: str
-    """The page that `paceline explain` prints."""
+    """The page that `paceline help` prints."""
     severity: Severity
     """How severe it is."""
     what: str
@@ -100,7 +100,7 @@ class Rule:
     code: str
     """The rule's code, which is never reused."""
     page: str
-    """The page that `paceline explain` prints."""
+    """The page that `paceline help` prints."""
     find: Callable[[Any], Iterable[Finding]]
     """Facts -> findings. It raises Unknown if a fact is missing."""
 
@@ -169,7 +169,7 @@ class Cause:
     title: str
     """The cause in one line."""
     page: str
-    """The page that `paceline explain` prints."""
+    """The page that `paceline help` prints."""
     find: Callable[[Any], Iterable[CauseFinding]]
     """A case -> findings."""
     levels: tuple[Level, ...] = ()

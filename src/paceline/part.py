@@ -423,7 +423,7 @@ def refuse_wrong(file: "JobFile") -> None:
 def no_job_has(name: str, value: object) -> UsageError:
     """The refusal of a field of a job file."""
     return UsageError(
-        "U27", f"no job has {name} {value!r}", saw="job.json", next="paceline explain U27; correct the field"
+        "U27", f"no job has {name} {value!r}", saw="job.json", next="paceline help U27; correct the field"
     )
 
 

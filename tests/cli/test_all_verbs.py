@@ -35,7 +35,7 @@ REFUSED = {
     "sagemaker-local": ["--port", "some"],
     "instances": ["p9.huge"],
     "env": ["--python", "/nowhere/python"],
-    "explain": ["Z99"],
+    "help": ["Z99"],
     "completion": ["tcsh"],
 }
 # What stands before and behind an option with a duration, so that only the duration is wrong.

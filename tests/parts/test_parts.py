@@ -360,8 +360,8 @@ def test_a_check_of_a_part_is_asked_explained_and_may_be_named(paceline_with, tm
     assert "It is not liked" in (tmp_path / "found.sarif").read_text()
     assert paceline_with(parts, "check", "--fail-on", "K04", "train.py").returncode == 2
     assert paceline_with(parts, "check", "--fail-on", "K98", "train.py").returncode == 1
-    assert "It is not liked" in paceline_with(parts, "explain", "K98").stdout
-    assert re.search("^K98 +It is not liked", paceline_with(parts, "explain").stdout, re.M)
+    assert "It is not liked" in paceline_with(parts, "help", "K98").stdout
+    assert re.search("^K98 +It is not liked", paceline_with(parts, "help", "codes").stdout, re.M)
 
 
 def _left_out(folder: str, name: str, has: Callable[[str], bool]) -> bool:

@@ -31,7 +31,7 @@ from paceline.catalog.types import Accelerator, MachineType
 from paceline.cli import sagemaker_local, stop, web
 from paceline.cli.bench.baselines import BenchResult, JudgedResult, comparisons_json, result_json
 from paceline.cli.completion.verb import completion_facts
-from paceline.cli.explain import codes_facts, page_facts
+from paceline.cli.help import names_facts, page_facts
 from paceline.cli.plan.options import parse_plan
 from paceline.cli.plan.question import question_of
 from paceline.cli.programs.schema_keys import BEFORE, SCHEMAS, keys_of
@@ -302,7 +302,7 @@ DOCUMENTS = {
     "env": lambda: env.env_facts(ENVIRONMENT),
     "error": lambda: error.error_json(UsageError("U03", "what", saw="saw", next="next", more="more")),
     "explain": lambda: page_facts("N01", pages()["N01"]),
-    "explain_all": lambda: codes_facts({"U04": pages()["U04"]}),
+    "explain_all": lambda: names_facts({"ps": "list runs"}, {"U04": pages()["U04"]}),
     "fetched": lambda: written("sagemaker.json", fetched),
     "saved_state": lambda: json.loads(manifest_text(MANIFEST)),
     "environment": lambda: of_a_type(

@@ -32,7 +32,7 @@ VERBS = {
     "compare": "say whether a run is slower than another one, and where",
     "report": "write a run as one page of HTML, to read or to send",
     "env": "show what this machine and this torch can do and record",
-    "explain": "print the page of a code, such as U04",
+    "help": "show the options of a verb or the page of a code",
     "completion": "print a completion script for bash, zsh or fish",
 }
 """The verbs of the kernel. Those of parts are in `all_verbs`."""
@@ -60,7 +60,8 @@ def _is_verb(word: str) -> bool:
     return word in VERBS or word in _of_parts()
 
 
-def _help() -> str:
+def overview() -> str:
+    """What `paceline --help` prints."""
     return f"""\
   paceline run --nproc-per-node 2 train.py   train on 2 ranks of this machine
   paceline top                               watch the newest run
@@ -71,7 +72,7 @@ Data-parallel training that keeps its pace and says why when it does not.
 
 verbs:
 {"".join(f"  {verb:<15}  {about}{chr(10)}" for verb, about in all_verbs().items())}
-`paceline help VERB` shows the options of one verb.
+`paceline help VERB` shows the options of one verb, `help codes` every code.
 """
 
 
@@ -164,16 +165,11 @@ def wants_json(argv: Sequence[str]) -> bool:
 def _dispatch(argv: list[str]) -> int:
     argv, color, as_json = _leading(argv)
     if not argv:
-        sys.stderr.write(_help())
+        sys.stderr.write(overview())
         return UsageError.exit_code
     verb, rest = argv[0], argv[1:]
-    if verb in ("-h", "--help", "help"):
-        if rest[:1] and _is_verb(rest[0]):
-            return _dispatch([rest[0], "--help"])
-        if rest[:1] and not rest[0].startswith("-"):
-            raise _no_help(rest[0])
-        sys.stdout.write(_help())
-        return 0
+    if verb in ("-h", "--help"):
+        verb = "help"
     if verb in ("-V", "--version"):
         sys.stdout.write(f"paceline {__version__}\n")
         return 0
@@ -290,7 +286,7 @@ def _meant(word: str, rest: list[str]) -> tuple[str, list[str]]:
             return f"it is an option of paceline run: {word}", ["run", word, *rest]
         return (f"the verb is {rest[0]}", rest) if rest[:1] and _is_verb(rest[0]) else ("", [])
     if words := moved(word, rest):
-        return f"it is an option of paceline {words[0]}", words
+        return f"paceline {words[0]} does that", words
     if word.endswith((".py", ".sh")):
         return "it looks like a script", ["run", word, *rest]
     if os.path.isfile(f"{word}.py"):
@@ -303,19 +299,6 @@ def _is_for_run(word: str) -> bool:
     from paceline.cli.parsing import called, spelled
 
     return called(spelled(verb_module("run").VERB.rows), word.partition("=")[0]) is not None
-
-
-def _no_help(word: str) -> UsageError:
-    from paceline.cli.moved import moved
-    from paceline.spelling import nearest
-
-    near = next(iter(moved(word, ())), None) or nearest(word, all_verbs())
-    return UsageError(
-        "U01",
-        f"there is no help for {word!r}, which is no verb",
-        saw=f"the nearest one is {near}" if near else "verbs are " + ", ".join(all_verbs()),
-        next=f"paceline help {near}" if near else "paceline --help",
-    )
 
 
 def _pasteable(advice: str, argv: list[str]) -> str:

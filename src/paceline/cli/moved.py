@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 _VERBS = {
     "prune": ("ps", "--prune"),
+    "explain": ("help",),
 }
 """A former verb -> the words that stand in its place."""
 

@@ -111,7 +111,7 @@ class VerbParser(argparse.ArgumentParser):
         )
 
     def format_help(self) -> str:
-        from paceline.cli.help import help_text
+        from paceline.cli.help_text import help_text
 
         return help_text(self.verb)
 

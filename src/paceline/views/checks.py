@@ -78,7 +78,7 @@ def finding_facts(finding: Finding) -> dict[str, Any]:
         "what": finding.what,
         "saw": finding.saw,
         "next": finding.next,
-        "more": finding.more or f"paceline explain {finding.code}",
+        "more": finding.more or f"paceline help {finding.code}",
         "file": finding.file or None,
         "line": finding.line,
     }

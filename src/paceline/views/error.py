@@ -15,7 +15,7 @@ def error_text(error: PacelineError | Finding, *, color: bool = False) -> str:
     head = f"{severity}[{error.code}]"
     if color:
         head = painted(BOLD_RED if severity == "error" else BOLD_YELLOW, head)
-    more = error.more or f"paceline explain {error.code}"
+    more = error.more or f"paceline help {error.code}"
     parts = (("saw", error.saw), ("next", error.next), ("more", more))
     lines = [f"{head}: {error.what}"]
     lines += [f"  {name:<8}  {_continued(text)}" for name, text in parts if text]

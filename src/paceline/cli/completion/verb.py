@@ -72,7 +72,7 @@ def _names() -> dict[str, list[str]]:
     from paceline.catalog.lookup import machine_types
     from paceline.rules import pages
 
-    return {"CODE": sorted(pages()), "MACHINE": [one.name for one in machine_types()]}
+    return {"CODE": sorted(pages()), "VERB": list(cli.all_verbs()), "MACHINE": [one.name for one in machine_types()]}
 
 
 def completion_facts(shell: str, script: str) -> dict[str, str]:

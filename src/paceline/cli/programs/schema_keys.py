@@ -33,7 +33,7 @@ SAME = {
     "rank": "Global rank.",
     "ranks": "Global ranks.",
     "attempt": "The attempt, from 0.",
-    "code": "A code with a page: `paceline explain CODE`.",
+    "code": "A code with a page: `paceline help CODE`.",
     "wall_seconds": "Time from the start of the run to its end, or to now.",
     "step": "Newest step of the rank that is furthest behind.",
     "step_seconds": "Duration of one step.",
@@ -398,9 +398,11 @@ more
     ),
     Schema(
         name="paceline.explain/1",
-        where="`paceline explain --json`",
+        where="`paceline help --json`, of a code `paceline help CODE --json`",
         page="codes.md",
         keys="""
+verbs                     Without a CODE: every verb with what it does.
+verbs.{name}              What one verb does.
 codes                     Without a CODE: every code with the title of its page.
 codes.{name}              Title of one page.
 code
