@@ -33,7 +33,6 @@ REFUSED = {
     "stack": ["r-zzzzzz"],
     "stop": ["r-zzzzzz"],
     "sagemaker-local": ["--port", "some"],
-    "instances": ["p9.huge"],
     "env": ["--python", "/nowhere/python"],
     "help": ["Z99"],
     "completion": ["tcsh"],
@@ -55,7 +54,6 @@ AROUND = {
 OTHER_VALUES = {
     "device": "plan names an accelerator, as catalogues do; bench names torch's kind of device, as torch does",
     "engine": "check takes the engine of any job, those of plug-ins too",
-    "for": "plan plans training jobs; instances judges other kinds of jobs too",
     "gradients": "run takes one name; bench compares several",
     "host": "logs: one host of the job; sagemaker-local: the address to listen on, as every server calls it",
     "hosts": "plan: the old spelling of --host-counts, hidden, with a notice",
@@ -73,7 +71,6 @@ OTHER_SENTENCES = {
     "dry-run": "what is not done is the verb's own",
     "env": "run takes it for hosts over ssh only",
     "fail-on": "what can be found is the verb's own",
-    "file": "plan plans for these machines; instances shows them",
     "follow": "submit returns the job's exit code",
     "hosts": "the same hosts, reached by ssh",
     "json": "run's stdout is the script's",
@@ -85,7 +82,6 @@ OTHER_SENTENCES = {
     "stop-grace": "the same grace",
     "token-file": "run: the secret of the job's agents; web: that of the page",
     "timeout": "how long to wait for a step; without a script, for a collective",
-    "where": "the same conditions",
     "zones": "the zones of the job's hosts: run makes them, plan counts them",
 }
 # torchrun and nccl-tests chose these letters.

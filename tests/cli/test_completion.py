@@ -123,7 +123,7 @@ def test_another_shell_is_refused(capsys):
         (["logs", "--ra"], ["--rank", "--raw"]),
         (["plan", "--against", "r"], ["r-7f3a91"]),
         (["help", "U0"], [f"U0{digit}" for digit in range(1, 10)]),
-        (["instances", "p4d."], ["p4d.24xlarge"]),
+        (["plan", "--instances", "p4d."], ["p4d.24xlarge"]),
         (["completion", ""], ["bash", "zsh", "fish"]),
     ],
 )

@@ -210,7 +210,10 @@ def _unreadable(verb: str, error: Exception) -> NotEnoughEvidence:
 
 
 def verb_module(verb: str) -> ModuleType:
-    """The module of a verb: a file of its name, or `verb.py` in a folder of its name."""
+    """The module of a verb: a file of its name, or `verb.py` in a folder of its name.
+
+    It has a `VERB` and `run(args)`. Where its words have several forms, `form(argv)` is the `Verb` with the options of one of them.
+    """
     module = importlib.import_module(f"paceline.cli.{verb}" if verb in VERBS else _of_parts()[verb].module)
     return importlib.import_module(f"{module.__name__}.verb") if hasattr(module, "__path__") else module
 
@@ -292,7 +295,7 @@ def _meant(word: str, rest: list[str]) -> tuple[str, list[str]]:
     if os.path.isfile(f"{word}.py"):
         return f"{word}.py is a script here", ["run", f"{word}.py", *rest]
     near = other_names.VERBS.get(word) if word in other_names.VERBS else nearest(word, all_verbs())
-    return (f"the nearest one is {near}", [near, *rest]) if near else ("", [])
+    return (f"the nearest one is {near}", [*near.split(), *rest]) if near else ("", [])
 
 
 def _is_for_run(word: str) -> bool:
@@ -308,7 +311,8 @@ def _pasteable(advice: str, argv: list[str]) -> str:
         return advice
     from paceline.cli.corrected_command import corrected
 
-    return corrected(advice, words[1:], verb_module(words[0]).VERB)
+    module = verb_module(words[0])
+    return corrected(advice, words[1:], module.form(words[1:]) if hasattr(module, "form") else module.VERB)
 
 
 def _refuse(error: PacelineError, argv: list[str]) -> int:

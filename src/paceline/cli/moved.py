@@ -5,6 +5,7 @@ from collections.abc import Sequence
 _VERBS = {
     "prune": ("ps", "--prune"),
     "explain": ("help",),
+    "instances": ("plan", "--instances"),
 }
 """A former verb -> the words that stand in its place."""
 

@@ -18,7 +18,7 @@ VERBS = {
     "login": "",
     "ls": "ps",
     "monitor": "top",
-    "prices": "instances",
+    "prices": "plan --instances",
     "profile": "timeline",
     "runs": "ps",
     "serve": "web",
@@ -28,12 +28,12 @@ VERBS = {
     "torchrun": "run",
     "trace": "timeline",
     "train": "run",
-    "types": "instances",
+    "types": "plan --instances",
     "ui": "web",
     "validate": "check",
     "watch": "top",
 }
-"""A word -> our verb; "": there is none, though one is spelled alike."""
+"""A word -> our verb, with its option; "": there is none, though one is spelled alike."""
 
 OPTIONS = {
     "backend": "",

@@ -462,7 +462,7 @@ python_version     Version of the agent's Python.
     ),
     Schema(
         name="paceline.instances/1",
-        where="`paceline instances --json`",
+        where="`paceline plan --instances --json`",
         page="instances.md",
         keys="""
 instances                                  Without `--accelerators`: the machine types.
