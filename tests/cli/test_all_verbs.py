@@ -19,7 +19,6 @@ REFUSED = {
     "check": ["missing.py"],
     "resume": ["missing.py"],
     "plan": ["missing.py"],
-    "rehearse": ["missing.py"],
     "bench": ["allreduce"],
     "ps": ["--status", "Broken"],
     "logs": ["r-zzzzzz"],
@@ -43,7 +42,6 @@ AROUND = {
     "submit": (["--engine", "local", "--dry-run"], ["train.py"]),
     "check": ([], ["train.py"]),
     "plan": (["--measured-step-ms", "100", "--epochs", "1", "--samples", "9"], []),
-    "rehearse": ([], ["train.py"]),
     "bench": (["all_reduce"], []),
     "top": ([], []),
     "timeline": ([], []),
@@ -58,8 +56,6 @@ OTHER_VALUES = {
     "host": "logs: one host of the job; sagemaker-local: the address to listen on, as every server calls it",
     "hosts": "plan: the old spelling of --host-counts, hidden, with a notice",
     "instance": "check is about one job; plan compares several types",
-    "local-hosts": "run makes N hosts; rehearse tries several such numbers",
-    "nproc-per-node": "run may count GPUs; rehearse needs a number",
     "plan": "check and submit make the plan from these options; run keeps one that was made, and asks nothing of it",
 }
 # An option with the same kind of value whose sentence differs.
@@ -78,10 +74,9 @@ OTHER_SENTENCES = {
     "option": "an option of the engine, which is ssh on run and check",
     "plan": "the same question to the planner",
     "run-dir": "run makes the recordings that the others read",
-    "steps": "plan: of the job, whose --total-steps run takes; rehearse and bench: of a try",
+    "steps": "plan: of the job, whose --total-steps run takes; bench: of a try",
     "stop-grace": "the same grace",
     "token-file": "run: the secret of the job's agents; web: that of the page",
-    "timeout": "how long to wait for a step; without a script, for a collective",
     "zones": "the zones of the job's hosts: run makes them, plan counts them",
 }
 # torchrun and nccl-tests chose these letters.
@@ -220,7 +215,7 @@ def value_of(row):
     ("argv", "attribute", "value"),
     [
         ("plan --host-c 2,4", "hosts", "2,4"),
-        ("rehearse --si 1,2 train.py --si 3", "sizes", "1,2"),
+        ("bench --rehearse --si 1,2 train.py --si 3", "sizes", "1,2"),
         ("submit --eng local --nnodes 2 train.py --eng x", "engine", "local"),
         ("check --instan ml.p4d.24xlarge train.py", "instance", "ml.p4d.24xlarge"),
         ("bench --minb 1K all_reduce --nproc 2", "minbytes", "1K"),

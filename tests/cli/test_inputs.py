@@ -110,9 +110,9 @@ INPUTS = [
         "U03",
         "paceline plan --instance p4d.24xlarge --gradient-mib 100 --measured-step-ms 100 --steps 3",
     ),
-    ("rehearse", "U02", "paceline rehearse train.py"),
-    ("rehearse --sizes 0 train.py", "P02", "paceline rehearse --sizes 1 train.py"),
-    ("rehearse --sizes x train.py", "U03", "paceline rehearse --sizes 1,2 train.py"),
+    ("bench --rehearse", "U02", "paceline bench --rehearse train.py"),
+    ("bench --rehearse --sizes 0 train.py", "P02", "paceline bench --rehearse --sizes 1 train.py"),
+    ("bench --rehearse --sizes x train.py", "U03", "paceline bench --rehearse --sizes 1,2 train.py"),
     ("bench", "X01", "paceline bench all_reduce -b 1M -e 64M"),
     ("bench allreduce", "X01", "paceline bench all_reduce"),
     ("bench all_reduce -b 4M -e 1M", "X02", "paceline bench all_reduce -b 4M -e 4M"),
@@ -142,9 +142,17 @@ INPUTS = [
     ("run --no-python train.py", "U02", "chmod +x train.py"),
     ("run --no-python -m train.py", "U03", "paceline run -m train.py"),
     ("plan trian.py", "U02", "paceline plan train.py"),
-    ("rehearse --local-hosts two train.py", "U03", "paceline rehearse --local-hosts 1,2 train.py"),
-    ("rehearse --local-hosts 1,2 --sizes 1 train.py", "U03", "paceline rehearse --local-hosts 1,2 train.py"),
-    ("rehearse --run-options --run-dir=/x train.py", "U03", "paceline rehearse --run-options TEXT train.py"),
+    ("bench --rehearse --local-hosts two train.py", "U03", "paceline bench --rehearse --local-hosts 1,2 train.py"),
+    (
+        "bench --rehearse --local-hosts 1,2 --sizes 1 train.py",
+        "U03",
+        "paceline bench --rehearse --local-hosts 1,2 train.py",
+    ),
+    (
+        "bench --rehearse --run-options --run-dir=/x train.py",
+        "U03",
+        "paceline bench --rehearse --run-options TEXT train.py",
+    ),
     (
         "run --zones 2 --local-hosts 2 train.py",
         "X32",
@@ -222,7 +230,7 @@ def tried(argv) -> int:
     """The exit code of a command line; of a verb that would start ranks or not end, its words are only read."""
     if argv[0] == "run":
         would_run(argv[1:], os.environ)
-    elif argv[0] in ("bench", "rehearse", "submit") and "--help" not in argv:
+    elif argv[0] in ("bench", "submit") and "--help" not in argv:
         cli.verb_module(argv[0]).parse(argv[1:])
     elif argv[0] != "top":
         return main(argv)

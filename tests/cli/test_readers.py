@@ -299,7 +299,7 @@ def test_a_reader_says_of_which_other_directory_a_run_is(done, tmp_path, capsys,
 
 @pytest.fixture
 def rehearsed(recording, tmp_path):
-    """A run of `paceline rehearse`, newer than any other, as it lies in the directory and in this user's index."""
+    """A run of `paceline bench --rehearse`, newer than any other, as it lies in the directory and in this user's index."""
     made = recording("r-eeeeee", below="rehearsals/rh-3f91ab/2x1")
     made.identity(started_ns=1 << 62)
     made.event("run_finished", status="Completed", secondary_status="Completed", exit_code=0, reason="")

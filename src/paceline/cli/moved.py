@@ -6,6 +6,7 @@ _VERBS = {
     "prune": ("ps", "--prune"),
     "explain": ("help",),
     "instances": ("plan", "--instances"),
+    "rehearse": ("bench", "--rehearse"),
 }
 """A former verb -> the words that stand in its place."""
 

@@ -41,7 +41,7 @@ VERB = Verb(
         ("paceline ps --prune --older-than 30d", "delete the recordings of old runs"),
     ),
     (
-        Option("all", f"Every run, not only those that last and the newest {NEWEST}; those of rehearse and bench too."),
+        Option("all", f"Every run, not only those that last and the newest {NEWEST}; those of the bench too."),
         Option("status", "Only runs of this status. May be repeated.", "|".join(Status), default=(), repeatable=True),
         RUN_DIR,
         *section(

@@ -63,7 +63,7 @@ OPTIONS = (
         ),
         Option("measured-device", "The accelerator it was measured on.", "NAME", default_text="that of the machines"),
         Option("measured-instance", "The instance type it was measured on.", "NAME"),
-        Option("rehearsal", "What `paceline rehearse` measured.", "FILE|latest"),
+        Option("rehearsal", "What `paceline bench --rehearse` measured.", "FILE|latest"),
         Option(
             "from-run",
             "The steps of a recorded run. May be repeated, for runs of several sizes.",

@@ -299,7 +299,7 @@ job.*   See [paceline.job/1](#pacelinejob1).
     ),
     Schema(
         name="paceline.curve/1",
-        where="`curve.json` of `paceline rehearse`; `paceline plan --curve FILE` reads it",
+        where="`curve.json` of `paceline bench --rehearse`; `paceline plan --curve FILE` reads it",
         page="rehearse.md",
         keys="""
 hosts             Number of hosts.
@@ -709,7 +709,7 @@ runs[].command
     ),
     Schema(
         name="paceline.rehearsal/2",
-        where="`paceline rehearse --json`, its `rehearsal.json`; `paceline plan --rehearsal FILE` reads it",
+        where="`paceline bench --rehearse --json`, its `rehearsal.json`; `paceline plan --rehearsal FILE` reads it",
         page="rehearse.md",
         keys="""
 id                  Id of the rehearsal.
