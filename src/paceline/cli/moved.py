@@ -7,8 +7,13 @@ _VERBS = {
     "explain": ("help",),
     "instances": ("plan", "--instances"),
     "rehearse": ("bench", "--rehearse"),
+    "metrics": ("report", "--format", "prometheus"),
+    "metrics --tensorboard": ("report", "--format", "tensorboard", "-o"),
+    "timeline": ("report", "--format", "trace"),
+    "timeline --format json": ("report", "--format", "trace", "--json"),
+    "timeline --format pftrace": ("report", "--format", "trace"),
 }
-"""A former verb -> the words that stand in its place."""
+"""A former verb, alone or with an option behind it -> the words that stand in its place."""
 
 
 def moved(verb: str, words: Sequence[str]) -> list[str]:
@@ -16,4 +21,12 @@ def moved(verb: str, words: Sequence[str]) -> list[str]:
 
     Holds:   moved("prune", ["--keep", "2"]) -> ["ps", "--prune", "--keep", "2"]
     """
+    given = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    for former, now in reversed(_VERBS.items()):
+        name, *option = former.split()
+        ends = [place + len(option) for place in range(len(given)) if given[place : place + len(option)] == option]
+        if name == verb and option and ends:
+            place = ends[0] - len(option)
+            # What stands before the option goes behind: `-o` of the new words takes the value.
+            return [*now, *given[ends[0] :], *given[:place]]
     return [*_VERBS[verb], *words] if verb in _VERBS else []

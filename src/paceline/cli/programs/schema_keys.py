@@ -896,10 +896,10 @@ differences[]     = paceline.diagnosis.run_comparison:RunDifference
     ),
     Schema(
         name="paceline.metrics/1",
-        where="`paceline metrics --json`",
+        where="`paceline report --format prometheus --json`",
         keys="""
 run_id
-metrics                             What `paceline metrics` prints as text.
+metrics                             What `paceline report --format prometheus` prints as text.
 metrics[].name                      Name of the metric.
 metrics[].type                      `counter` or `gauge`.
 metrics[].help                      What it is.

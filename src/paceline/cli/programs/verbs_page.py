@@ -28,7 +28,7 @@ duration: `90`, `90s`, `15m`, `12h`, `1d` or `1h30m`.
 Unambiguous beginnings of options are taken (`--inter 5s`). Of the options of [`run`](#paceline-run) only torchrun's are, there and where
 they are passed on. Letters are those of torchrun and of nccl-tests: with `bench COLLECTIVE`, `-m`, `-r`, `-t`, `-f`, `-n`, `-o`, `-g`
 and `-b` mean what they mean in nccl-tests, and not `--module`, `--redirects`, `--tee`, `--follow`, `--tail` and
-`--html`. With `bench step`, `-m` is `--module`.
+`--save`. With `bench step`, `-m` is `--module`.
 
 `paceline --version` prints the version, `paceline --help` the verbs, `paceline help VERB` the options of one verb."""
 
