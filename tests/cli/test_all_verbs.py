@@ -32,7 +32,6 @@ REFUSED = {
     "sagemaker-local": ["--port", "some"],
     "env": ["--python", "/nowhere/python"],
     "help": ["Z99"],
-    "completion": ["tcsh"],
 }
 # What stands before and behind an option with a duration, so that only the duration is wrong.
 AROUND = {

@@ -30,7 +30,7 @@ from paceline.catalog.lookup import SpotPrice
 from paceline.catalog.types import Accelerator, MachineType
 from paceline.cli import sagemaker_local, stop, web
 from paceline.cli.bench.baselines import BenchResult, JudgedResult, comparisons_json, result_json
-from paceline.cli.completion.verb import completion_facts
+from paceline.cli.completion.script import completion_facts
 from paceline.cli.help import names_facts, page_facts
 from paceline.cli.plan.options import parse_plan
 from paceline.cli.plan.question import question_of

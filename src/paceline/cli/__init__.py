@@ -32,8 +32,7 @@ VERBS = {
     "compare": "say whether a run is slower than another one, and where",
     "report": "write a run as one page of HTML, to read or to send",
     "env": "show what this machine and this torch can do and record",
-    "help": "show the options of a verb or the page of a code",
-    "completion": "print a completion script for bash, zsh or fish",
+    "help": "show a verb's options or the page of a code",
 }
 """The verbs of the kernel. Those of parts are in `all_verbs`."""
 # What they answer comes from recordings, which anybody may have written.

@@ -29,16 +29,36 @@ VERB = Verb(
             count="?",
             is_positional=True,
         ),
+        Option(
+            "completion",
+            "Print a script that completes the command line of paceline in this shell.",
+            choices=("bash", "zsh", "fish"),
+        ),
     ),
-    notes="`--json` prints `paceline.explain/1`: of a code [its page](schemas.md#pacelineexplain1), else the verbs and the codes.",
+    page="""\
+Completed are verbs, options, the words that an option knows, files, directories and the ids of the runs of this directory. What follows a
+script is completed as files. Write the script anew after an upgrade:
+
+```
+paceline help --completion bash > ~/.local/share/bash-completion/completions/paceline
+paceline help --completion zsh > ~/.zfunc/_paceline
+paceline help --completion fish > ~/.config/fish/completions/paceline.fish
+```
+
+For bash this needs the package `bash-completion`; without it, write the script anywhere and `source` it in `~/.bashrc`. For zsh, `~/.zfunc`
+stands for any folder that is in `fpath` before `compinit` runs.""",
+    notes="`--json` prints `paceline.explain/1`: of a code [its page](schemas.md#pacelineexplain1), else the verbs and the codes; "
+    'with `--completion` `{"schema": "paceline.completion/1", "shell": ..., "script": ...}`.',
 )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print what was asked about.
 
-    Raises:  UsageError U01: there is no such code or verb
+    Raises:  UsageError U01: there is no such code or verb; U03: a completion script is about all of them
     """
+    if args.completion:
+        return _print_completion(args)
     if args.about in cli.all_verbs():
         return cli.main([args.about, "--help"])
     if args.about not in (None, "codes"):
@@ -54,6 +74,18 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(names_facts(cli.all_verbs(), pages())))
     else:
         print(code_list(pages(), width=room(sys.stdout), ascii_only=ascii_only(sys.stdout)))
+    return 0
+
+
+def _print_completion(args: argparse.Namespace) -> int:
+    from paceline.cli.completion.script import completion_facts, script
+
+    if args.about is not None:
+        raise UsageError(
+            "U03", f"--completion prints a script, and no help for {args.about!r}", next=f"leave {args.about} out"
+        )
+    text = script(args.completion)
+    print(json.dumps(completion_facts(args.completion, text)) + "\n" if args.json else text, end="")
     return 0
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 _VERBS = {
     "prune": ("ps", "--prune"),
     "explain": ("help",),
+    "completion": ("help", "--completion"),
     "instances": ("plan", "--instances"),
     "rehearse": ("bench", "--rehearse"),
     "metrics": ("report", "--format", "prometheus"),

@@ -280,7 +280,7 @@ not_judged[].missing  The fact that the check lacked.
     ),
     Schema(
         name="paceline.completion/1",
-        where="`paceline completion --json`",
+        where="`paceline help --completion SHELL --json`",
         keys="""
 shell    The shell that reads the script.
 script   The script.

@@ -1,44 +1,10 @@
-"""Print a script that completes the command line of paceline: verbs, options and what stands behind them."""
-
-import argparse
-import json
+"""The script that completes the command line of paceline: verbs, options and what stands behind them."""
 
 from paceline import cli
 from paceline.cli.completion.words import CompletedVerb, Completions, completed_verb
-from paceline.option import COLOR, HELP, Option, Verb
+from paceline.option import COLOR, HELP, Option
 
-VERB = Verb(
-    "completion",
-    __doc__ or "",
-    (
-        ("paceline completion bash > ~/.bash_paceline", "then: source ~/.bash_paceline"),
-        ("paceline completion zsh > ~/.zfunc/_paceline", "a folder that is in fpath"),
-    ),
-    (Option("shell", "The shell that reads the script.", choices=("bash", "zsh", "fish"), is_positional=True),),
-    page="""\
-Verbs, options, the words that an option knows, files, directories and the ids of the runs of this directory are completed. What follows a
-script is completed as files. Write the script anew after an upgrade:
-
-```
-paceline completion bash > ~/.local/share/bash-completion/completions/paceline
-paceline completion zsh > ~/.zfunc/_paceline
-paceline completion fish > ~/.config/fish/completions/paceline.fish
-```
-
-For bash this needs the package `bash-completion`; without it, write the script anywhere and `source` it in `~/.bashrc`. For zsh, `~/.zfunc`
-stands for any folder that is in `fpath` before `compinit` runs.""",
-    notes='`--json` prints `{"schema": "paceline.completion/1", "shell": ..., "script": ...}`.',
-)
 _COMMAND = "paceline"
-
-
-def run(args: argparse.Namespace) -> int:
-    text = script(args.shell)
-    if args.json:
-        print(json.dumps(completion_facts(args.shell, text)))
-    else:
-        print(text, end="")
-    return 0
 
 
 def script(shell: str) -> str:
