@@ -74,7 +74,6 @@ OTHER_SENTENCES = {
     "steps": "plan: of the job, whose --total-steps run takes; bench: of a try",
     "stop-grace": "the same grace",
     "token-file": "run: the secret of the job's agents; web: that of the page",
-    "zones": "the zones of the job's hosts: run makes them, plan counts them",
 }
 # torchrun and nccl-tests chose these letters.
 LETTERS = {"m", "r", "t", "f", "n", "o"}
@@ -139,8 +138,7 @@ def test_every_time_is_a_duration(verb, row, capsys):
 
 
 def test_no_time_is_given_in_another_way():
-    # A point in time, and delays of a link, which need a unit: 5ms.
-    others = {"since": "TIME", "link-delay": "DELAY", "zone-delay": "DELAY"}
+    others = {"since": "TIME"}
     for verb, row in rows():
         if re.search(r"\b(seconds|minutes|how long|time(out| limit| between))\b", row.help.lower()) and row.metavar:
             assert row.metavar == "DURATION" or row.name == "total-steps", (verb, row.name)

@@ -16,6 +16,10 @@ from paceline.views import instances as view
 
 
 def show(args: argparse.Namespace) -> int:
+    """Print the machine types, or the accelerators, that the command line asks for.
+
+    Raises:  UsageError P01: an unknown type; U03: a condition or a kind of job that cannot be
+    """
     if args.accelerators:
         return _show_accelerators(args)
     own = read_machines(args.file) if args.file else None

@@ -1,4 +1,4 @@
-"""What was a verb and is an option of another one now: the whole command line that does the same."""
+"""What was a verb, or several options, and is an option now: the whole command line that does the same."""
 
 from collections.abc import Sequence
 
@@ -15,6 +15,37 @@ _VERBS = {
     "timeline --format pftrace": ("report", "--format", "trace"),
 }
 """A former verb, alone or with an option behind it -> the words that stand in its place."""
+
+
+_NETWORK = {
+    "--link-rate": "",
+    "--link-delay": "",
+    "--link-loss": "loss=",
+    "--zones": "zones=",
+    "--zone-delay": "zone-delay=",
+    "--host-cpus": "cpus=",
+    "--host-memory": "memory=",
+}
+"""A former option for the network of local hosts -> what stands before its value in `--network`."""
+
+
+def with_network(argv: Sequence[str]) -> list[str]:
+    """The words of `paceline run` with `--network` in place of the former options before the script; [] if there is none of them.
+
+    Holds:   ["--link-rate", "1gbit", "--link-loss=1%", "a.py"] -> ["--network", "1gbit,loss=1%", "a.py"]
+    """
+    said: list[str] = []
+    others: list[str] = []
+    words = iter(argv)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name in _NETWORK:
+            said.append(_NETWORK[name] + (value if equals else next(words, "")))
+            continue
+        others.append(word)
+        if word in ("-m", "--") or word.endswith((".py", ".sh")):
+            break
+    return ["--network", ",".join(said), *others, *words] if said else []
 
 
 def moved(verb: str, words: Sequence[str]) -> list[str]:

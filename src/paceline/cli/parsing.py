@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from paceline.cli import other_names
+from paceline.cli.moved import with_network
 from paceline.errors import UsageError
 from paceline.option import HELP, Option, Verb
 from paceline.spelling import nearest
@@ -121,6 +122,13 @@ class VerbParser(argparse.ArgumentParser):
         """
         name, equals, value = word.partition("=")
         row_of = spelled((*self.passed_on, *self.verb.rows))
+        if "--network" in row_of and (instead := with_network(argv)):
+            return UsageError(
+                "U01",
+                f"unknown option {name}",
+                saw="--network says it",
+                next=shlex.join([*self.prog.split(), *instead]),
+            )
         if len(name) > 3 and len(meant := meant_by(row_of, name)) > 1:
             names = ", ".join(f"--{row.name}" for row in meant)
             return UsageError(

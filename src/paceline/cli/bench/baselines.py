@@ -21,7 +21,7 @@ from paceline.views.bench import comparison_facts, comparison_lines
 FAILURES = ("worse", "wrong", "slow")
 _ANY = "any"
 # Options of `paceline run` that change the network. A result with another network answers another question.
-_NETWORK = ("--link-", "--zone", "--host-cpus", "--host-memory", "--local-hosts", "--local_hosts")
+_NETWORK = ("--network", "--local-hosts", "--local_hosts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

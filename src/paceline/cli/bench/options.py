@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.cli.job.option_tables import OURS, TORCHRUN
+from paceline.cli.moved import with_network
 from paceline.cli.parsing import VerbParser, called, spelled, split_at_script
 from paceline.cli.picture_file import SVG
 from paceline.cli.rehearse import verb as rehearse
@@ -287,6 +288,9 @@ def _divided(
 
 
 def _unknown(name: str, options: Sequence[str], argv: Sequence[str]) -> UsageError:
+    if instead := with_network(argv):
+        next = shlex.join(["paceline", "bench", *instead])
+        return UsageError("U01", f"unknown option {name}", saw="--network says it", next=next)
     alike = [option for option in options if ("_" in option) == ("_" in name)]
     near = nearest(name, alike) or nearest(name, options)
     if name == f"--{rehearse.REHEARSE.name}":
