@@ -34,8 +34,8 @@ COMMANDS = {
     "paceline logs": (["-m", "paceline", "logs"], VERB_MS),
     "paceline top --once": (["-m", "paceline", "top", "--once"], VERB_MS),
     "paceline stop (ended run)": (["-m", "paceline", "stop"], VERB_MS),
-    "paceline explain": (["-m", "paceline", "explain"], VERB_MS),
-    "paceline explain U04": (["-m", "paceline", "explain", "U04"], VERB_MS),
+    "paceline help": (["-m", "paceline", "help"], VERB_MS),
+    "paceline help U04": (["-m", "paceline", "help", "U04"], VERB_MS),
     "paceline env": (["-m", "paceline", "env"], VERB_MS),
 }
 

@@ -86,7 +86,7 @@ def page() -> str:
     parts = [
         "# Pictures",
         "",
-        "Made by `make pictures` from measurements in this repository. `paceline plan`, `paceline rehearse` and `paceline bench` draw such",
+        "Made by `make pictures` from measurements in this repository. `paceline plan` and `paceline bench` draw such",
         "pictures of your own job with `--svg FILE`, beside the table of the same numbers.",
     ]
     for one in PICTURES:

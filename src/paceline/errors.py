@@ -10,7 +10,7 @@ __all__ = ["HostLost", "NotEnoughEvidence", "PacelineError", "RankNeverArrived",
 class PacelineError(Exception):
     """paceline refuses something or could not do it. The error has four parts.
 
-    `code` is the page that `paceline explain` prints; `next` is one command or one edit.
+    `code` is the page that `paceline help` prints; `next` is one command or one edit.
     """
 
     exit_code = 1
@@ -21,7 +21,7 @@ class PacelineError(Exception):
         self.what = what
         self.saw = saw
         self.next = next
-        self.more = more or f"paceline explain {code}"
+        self.more = more or f"paceline help {code}"
         for name, text in (("saw", saw), ("next", next), ("more", f"[{code}] {self.more}")):
             if text:
                 self.add_note(f"  {name:<8}  {text}")

@@ -74,7 +74,7 @@ class Finding:
     """One thing found, in the four parts of every message: what, saw, next, more."""
 
     code: str
-    """A code with a page: `paceline explain CODE`."""
+    """A code with a page: `paceline help CODE`."""
     severity: Severity
     """`error`, `warning` or `notice`."""
     what: str
@@ -94,7 +94,7 @@ class Finding:
 
     def __post_init__(self) -> None:
         if not self.more:
-            object.__setattr__(self, "more", f"paceline explain {self.code}")
+            object.__setattr__(self, "more", f"paceline help {self.code}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Rule:
     code: str
     """The rule's code, which is never reused."""
     page: str
-    """The page that `paceline explain` prints."""
+    """The page that `paceline help` prints."""
     find: Callable[[Any], Iterable[Finding]]
     """Facts -> findings. It raises Unknown if a fact is missing."""
 
@@ -173,7 +173,7 @@ class Cause:
     title: str
     """The cause in one line."""
     page: str
-    """The page that `paceline explain` prints."""
+    """The page that `paceline help` prints."""
     find: Callable[[Any], Iterable[CauseFinding]]
     """A case -> findings."""
     levels: tuple[Level, ...] = ()

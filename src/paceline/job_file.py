@@ -158,5 +158,5 @@ def _unknown(told: Mapping[str, Any], made: object) -> str | None:
     return None
 
 
-def _unusable(source: str, saw: str, next: str = "paceline explain U27") -> UsageError:
+def _unusable(source: str, saw: str, next: str = "paceline help U27") -> UsageError:
     return UsageError("U27", f"{source} is not a job file that paceline can run", saw=saw, next=next)

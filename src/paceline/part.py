@@ -314,6 +314,21 @@ class PartVerb:
     """What it answers comes from recordings, which anybody may have written: a value that cannot be read is said, with a code."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportFormat:
+    """A form in which `paceline report` writes a run, besides its page."""
+
+    about: str
+    """What is written, for the help: Markdown."""
+    options: Sequence[Option]
+    """The options of `report` that only this format takes."""
+    write: Callable[[Namespace], int]
+    """Writes the run that the command line names to its `save` (None: the format's own place), and returns the exit code.
+
+    Raises:  UsageError: a value of an option, or the file cannot be written; as find_directories
+    """
+
+
 class Part:
     """A part. Each hook may be left out."""
 
@@ -331,6 +346,10 @@ class Part:
         Raises:  UsageError: the options of the part do not fit together, or not beside others
         """
         return RunPart()
+
+    def report_formats(self) -> Mapping[str, ReportFormat]:
+        """The part's words for `paceline report --format`."""
+        return {}
 
     def wrong(self, file: "JobFile") -> Iterable[tuple[str, object]]:
         """Fields of a job file, each with its value, that no job can have.
@@ -424,7 +443,7 @@ def refuse_wrong(file: "JobFile") -> None:
 def no_job_has(name: str, value: object) -> UsageError:
     """The refusal of a field of a job file."""
     return UsageError(
-        "U27", f"no job has {name} {value!r}", saw="job.json", next="paceline explain U27; correct the field"
+        "U27", f"no job has {name} {value!r}", saw="job.json", next="paceline help U27; correct the field"
     )
 
 

@@ -36,7 +36,7 @@ def test_a_type_that_never_was_is_refused_with_the_nearest():
         lookup.machine_type("ml.p3dn.48xlarge")
     assert refused.value.code == "P01"
     assert "p3dn.24xlarge" in refused.value.saw
-    assert refused.value.next == "paceline instances p3dn.24xlarge"
+    assert refused.value.next == "paceline plan --instances p3dn.24xlarge"
 
 
 @pytest.mark.parametrize("name", ["", "p", "48xlarge", "p4d", "∞", "p5.999999999999xlarge", "a" * 10_000])

@@ -19,25 +19,19 @@ REFUSED = {
     "check": ["missing.py"],
     "resume": ["missing.py"],
     "plan": ["missing.py"],
-    "rehearse": ["missing.py"],
     "bench": ["allreduce"],
     "ps": ["--status", "Broken"],
-    "prune": ["--keep", "some"],
     "logs": ["r-zzzzzz"],
     "top": ["r-zzzzzz"],
     "why": ["r-zzzzzz"],
     "web": ["r-zzzzzz"],
     "report": ["r-zzzzzz"],
     "compare": ["r-zzzzzz"],
-    "metrics": ["r-zzzzzz"],
-    "timeline": ["r-zzzzzz"],
     "stack": ["r-zzzzzz"],
     "stop": ["r-zzzzzz"],
     "sagemaker-local": ["--port", "some"],
-    "instances": ["p9.huge"],
     "env": ["--python", "/nowhere/python"],
-    "explain": ["Z99"],
-    "completion": ["tcsh"],
+    "help": ["Z99"],
 }
 # What stands before and behind an option with a duration, so that only the duration is wrong.
 AROUND = {
@@ -45,24 +39,20 @@ AROUND = {
     "submit": (["--engine", "local", "--dry-run"], ["train.py"]),
     "check": ([], ["train.py"]),
     "plan": (["--measured-step-ms", "100", "--epochs", "1", "--samples", "9"], []),
-    "rehearse": ([], ["train.py"]),
     "bench": (["all_reduce"], []),
     "top": ([], []),
-    "timeline": ([], []),
-    "prune": ([], []),
+    "report": (["--format", "trace"], []),
+    "ps": (["--prune"], []),
     "sagemaker-local": ([], []),
 }
 # An option that takes another kind of value on another verb, and why that is the same meaning or cannot be changed.
 OTHER_VALUES = {
     "device": "plan names an accelerator, as catalogues do; bench names torch's kind of device, as torch does",
     "engine": "check takes the engine of any job, those of plug-ins too",
-    "for": "plan plans training jobs; instances judges other kinds of jobs too",
     "gradients": "run takes one name; bench compares several",
     "host": "logs: one host of the job; sagemaker-local: the address to listen on, as every server calls it",
     "hosts": "plan: the old spelling of --host-counts, hidden, with a notice",
     "instance": "check is about one job; plan compares several types",
-    "local-hosts": "run makes N hosts; rehearse tries several such numbers",
-    "nproc-per-node": "run may count GPUs; rehearse needs a number",
     "plan": "check and submit make the plan from these options; run keeps one that was made, and asks nothing of it",
 }
 # An option with the same kind of value whose sentence differs.
@@ -74,7 +64,6 @@ OTHER_SENTENCES = {
     "dry-run": "what is not done is the verb's own",
     "env": "run takes it for hosts over ssh only",
     "fail-on": "what can be found is the verb's own",
-    "file": "plan plans for these machines; instances shows them",
     "follow": "submit returns the job's exit code",
     "hosts": "the same hosts, reached by ssh",
     "json": "run's stdout is the script's",
@@ -82,12 +71,9 @@ OTHER_SENTENCES = {
     "option": "an option of the engine, which is ssh on run and check",
     "plan": "the same question to the planner",
     "run-dir": "run makes the recordings that the others read",
-    "steps": "plan: of the job, whose --total-steps run takes; rehearse and bench: of a try",
+    "steps": "plan: of the job, whose --total-steps run takes; bench: of a try",
     "stop-grace": "the same grace",
     "token-file": "run: the secret of the job's agents; web: that of the page",
-    "timeout": "how long to wait for a step; without a script, for a collective",
-    "where": "the same conditions",
-    "zones": "the zones of the job's hosts: run makes them, plan counts them",
 }
 # torchrun and nccl-tests chose these letters.
 LETTERS = {"m", "r", "t", "f", "n", "o"}
@@ -152,8 +138,7 @@ def test_every_time_is_a_duration(verb, row, capsys):
 
 
 def test_no_time_is_given_in_another_way():
-    # A point in time, and delays of a link, which need a unit: 5ms.
-    others = {"since": "TIME", "link-delay": "DELAY", "zone-delay": "DELAY"}
+    others = {"since": "TIME"}
     for verb, row in rows():
         if re.search(r"\b(seconds|minutes|how long|time(out| limit| between))\b", row.help.lower()) and row.metavar:
             assert row.metavar == "DURATION" or row.name == "total-steps", (verb, row.name)
@@ -225,7 +210,7 @@ def value_of(row):
     ("argv", "attribute", "value"),
     [
         ("plan --host-c 2,4", "hosts", "2,4"),
-        ("rehearse --si 1,2 train.py --si 3", "sizes", "1,2"),
+        ("bench --rehearse --si 1,2 train.py --si 3", "sizes", "1,2"),
         ("submit --eng local --nnodes 2 train.py --eng x", "engine", "local"),
         ("check --instan ml.p4d.24xlarge train.py", "instance", "ml.p4d.24xlarge"),
         ("bench --minb 1K all_reduce --nproc 2", "minbytes", "1K"),
@@ -260,22 +245,17 @@ def test_dir_has_one_meaning_and_run_dir_another():
         "top",
         "why",
         "report",
-        "metrics",
-        "timeline",
         "stack",
         "web",
     }
     assert set(by_name()["run-dir"]) == {
         "run",
         "ps",
-        "prune",
         "logs",
         "top",
         "why",
         "report",
         "compare",
-        "metrics",
-        "timeline",
         "stack",
         "stop",
         "web",

@@ -1,4 +1,4 @@
-"""`paceline completion`: what the scripts offer, asked of the shells themselves where they are installed."""
+"""`paceline help --completion`: what the scripts offer, asked of the shells themselves where they are installed."""
 
 import json
 import shlex
@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from paceline import cli
-from paceline.cli.completion.verb import script
+from paceline.cli.completion.script import script
 from paceline.cli.completion.words import Completions, Kind, completions
 
 SHELLS = ("bash", "zsh", "fish")
@@ -75,23 +75,23 @@ def test_the_quotes_of_a_script_are_closed(shell, scripts):
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_script_is_printed_as_text_or_json(shell, capsys):
-    assert cli.main(["completion", shell]) == 0
+    assert cli.main(["help", "--completion", shell]) == 0
     text = capsys.readouterr().out
-    assert cli.main(["completion", shell, "--json"]) == 0
+    assert cli.main(["help", "--completion", shell, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"schema": "paceline.completion/1", "shell": shell, "script": text}
 
 
 def test_another_shell_is_refused(capsys):
-    assert cli.main(["completion", "tcsh"]) == 2
+    assert cli.main(["help", "--completion", "tcsh"]) == 2
     assert "error[U03]" in capsys.readouterr().err
-    assert cli.main(["completion"]) == 2
+    assert cli.main(["help", "--completion"]) == 2
 
 
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["co"], ["compare", "completion"]),
+        (["co"], ["compare"]),
         (["--c"], ["--color"]),
         (["--color", "al"], ["always"]),
         (["--color", "always", "lo"], ["logs"]),
@@ -122,9 +122,9 @@ def test_another_shell_is_refused(capsys):
         (["logs", ""], ["r-7f3a91"]),
         (["logs", "--ra"], ["--rank", "--raw"]),
         (["plan", "--against", "r"], ["r-7f3a91"]),
-        (["explain", "U0"], [f"U0{digit}" for digit in range(1, 10)]),
-        (["instances", "p4d."], ["p4d.24xlarge"]),
-        (["completion", ""], ["bash", "zsh", "fish"]),
+        (["help", "U0"], [f"U0{digit}" for digit in range(1, 10)]),
+        (["plan", "--instances", "p4d."], ["p4d.24xlarge"]),
+        (["help", "--completion", ""], ["bash", "zsh", "fish"]),
     ],
 )
 def test_bash_offers_what_can_stand_there(offered, words, expected):
@@ -141,9 +141,9 @@ def test_zsh_reads_the_script_by_its_syntax_alone(scripts):
 @needs_fish
 def test_fish_offers_what_can_stand_there(scripts, user_environment):
     for line, expected in (
-        ("paceline compl", ["completion"]),
+        ("paceline compa", ["compare"]),
         ("paceline run --on-hang ", ["report", "restart", "resume", "stop"]),
-        ("paceline --color always completion ", ["bash", "fish", "zsh"]),
+        ("paceline --color always help --completion ", ["bash", "fish", "zsh"]),
         ("paceline logs --ra", ["--rank", "--raw"]),
         ("paceline run --nnodes 2 --stand", ["--standalone"]),
         ("paceline run --tee=1 --stand", ["--standalone"]),

@@ -60,7 +60,11 @@ def test_an_option_takes_the_place_of_the_one_that_it_corrects(typed, advice, ex
             "umask 0027; paceline run --run-dir-mode 0750 ...",
             "umask 0027; paceline run --run-dir-mode 0750 train.py",
         ),
-        ("rehearse train.py", "PACELINE_HOME=/a paceline rehearse ...", "PACELINE_HOME=/a paceline rehearse train.py"),
+        (
+            "bench --rehearse train.py",
+            "PACELINE_HOME=/a paceline bench ...",
+            "PACELINE_HOME=/a paceline bench --rehearse train.py",
+        ),
         ("run --local-hosts 2 train.py", "sudo paceline run ...", "sudo paceline run --local-hosts 2 train.py"),
     ],
 )
@@ -87,4 +91,5 @@ def test_any_other_advice_stays_as_it_is(typed, advice):
 
 def told(typed: str, advice: str) -> str:
     verb, *argv = typed.split() if "it's" in typed else shlex.split(typed)
-    return corrected(advice, argv, cli.verb_module(verb).VERB)
+    module = cli.verb_module(verb)
+    return corrected(advice, argv, module.form(argv) if hasattr(module, "form") else module.VERB)

@@ -146,7 +146,7 @@ def test_plain_logs_of_elsewhere_are_quoted_as_text(tmp_path, trick, capsys):
 def test_a_refusal_that_names_what_was_given_is_text(trick, capsys):
     for argv in (
         ["why", f"r-{trick}"],
-        ["explain", trick],
+        ["help", trick],
         [trick],
         ["run", f"{trick}.py"],
         ["logs", "--rank", trick],

@@ -19,7 +19,14 @@ VALUES = (
     "x", -1, 2**80, 10**6000, 1e308, math.nan, math.inf, -math.inf, None, [], {}, [[1]], {"a": {"b": 1}}, True,
     "\ud800", "1" * 5000, [None], ""
 )  # fmt: skip
-VERBS = ("report -o page.html", "timeline --format json -o trace.json", "top --once", "why", "ps", "metrics")
+VERBS = (
+    "report -o page.html",
+    "report --format trace --json -o trace.json",
+    "top --once",
+    "why",
+    "ps",
+    "report --format prometheus",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -119,7 +126,9 @@ def test_of_a_recording_whose_files_are_pipes_every_verb_answers(argv, capfd):
     assert "Traceback" not in said.err and (said.out or said.err)
 
 
-@pytest.mark.parametrize("argv", ["report -o page.html", "timeline --format json -o trace.json", "why", "top --once"])
+@pytest.mark.parametrize(
+    "argv", ["report -o page.html", "report --format trace --json -o trace.json", "why", "top --once"]
+)
 @pytest.mark.parametrize("value", [5, "x", [5], [{}], [{"host": 5, "first_rank": "a", "ranks": 2}] * 2], ids=repr)
 def test_where_no_reader_takes_a_value_the_refusal_names_the_place(argv, value, capsys):
     events = (RUNS / "hang/events.jsonl").read_text().splitlines()
@@ -129,9 +138,9 @@ def test_where_no_reader_takes_a_value_the_refusal_names_the_place(argv, value, 
 
 
 def test_an_error_in_a_verb_that_reads_no_recording_is_no_refusal_of_a_recording(monkeypatch):
-    monkeypatch.setattr("paceline.parts.plan.cli.instances.run", lambda args: int("x"))
+    monkeypatch.setattr("paceline.cli.instances.show", lambda args: int("x"))
     with pytest.raises(ValueError, match="invalid literal"):
-        main(["instances"])
+        main(["plan", "--instances"])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from paceline.cli import all_verbs, main, wants_json
 
-READERS = ("ps", "logs", "top", "stop", "explain")
+READERS = ("ps", "logs", "top", "stop", "help")
 
 
 @pytest.fixture(autouse=True)
@@ -35,8 +35,8 @@ def test_help_before_a_verb_is_the_help_of_the_verb_and_no_other_word_is_ignored
     assert text == text[: len(text) // 2] * 2 and "usage: paceline logs" in text
     assert main([word, "lgos"]) == main([word, "x"]) == 2
     refused = capsys.readouterr().err
-    assert "there is no help for 'lgos'" in refused and "next      paceline help logs" in refused
-    assert "next      paceline --help" in refused
+    assert "'lgos' is no verb, and no code that has a page" in refused and "next      paceline help logs" in refused
+    assert "next      paceline help\n" in refused
 
 
 @pytest.mark.parametrize("verb", READERS)
@@ -68,9 +68,9 @@ def test_the_version_is_printed(capsys):
         (["logs", "--rnak=3"], "unknown option --rnak", "paceline logs --rank=3"),
         (["ps", "--alll"], "unknown option --alll", "paceline ps --all"),
         (
-            ["explain", "U01", "extra"],
-            "paceline explain does not know what to do with 'extra'",
-            "paceline explain U01",
+            ["help", "U01", "extra"],
+            "paceline help does not know what to do with 'extra'",
+            "paceline help U01",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""--svg of plan, rehearse and bench."""
+"""--svg of plan and bench."""
 
 import json
 
@@ -41,7 +41,7 @@ def test_json_stays_json_beside_a_picture(folder, capsys):
 
 @pytest.mark.parametrize(
     "words",
-    [STATED, ("rehearse", "train.py"), ("bench", "all_reduce", "--nproc-per-node", "2")],
+    [STATED, ("bench", "--rehearse", "train.py"), ("bench", "all_reduce", "--nproc-per-node", "2")],
     ids=lambda words: words[0],
 )
 @pytest.mark.parametrize(

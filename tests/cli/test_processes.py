@@ -34,7 +34,8 @@ def paceline(*argv, cwd, **options):
 
 
 @pytest.mark.parametrize(
-    "argv", [["--help"], *([verb, "--help"] for verb in all_verbs()), ["ps"], ["explain"], ["top"], ["env"]]
+    "argv",
+    [["--help"], *([verb, "--help"] for verb in all_verbs()), ["ps"], ["help"], ["help", "U04"], ["top"], ["env"]],
 )
 def test_no_verb_imports_torch(argv, tmp_path):
     done = subprocess.run(

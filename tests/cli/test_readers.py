@@ -1,4 +1,4 @@
-"""ps, logs, top, stop and explain read a recording that is complete, partial, or still growing."""
+"""ps, logs, top, stop and help read a recording that is complete, partial, or still growing."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from paceline.cli import main
+from paceline.cli import all_verbs, main
 from paceline.recording.runs import register
 
 
@@ -240,7 +240,7 @@ def test_an_interval_that_nobody_can_wait_for_is_refused(done, interval, capsys)
     assert "error[U03]" in capsys.readouterr().err
 
 
-# ----------------------------------------------------------------------------------------------------- stop and explain
+# ----------------------------------------------------------------------------------------------------- stop and help
 
 
 def test_a_run_that_is_over_needs_no_stop(done, capsys):
@@ -299,7 +299,7 @@ def test_a_reader_says_of_which_other_directory_a_run_is(done, tmp_path, capsys,
 
 @pytest.fixture
 def rehearsed(recording, tmp_path):
-    """A run of `paceline rehearse`, newer than any other, as it lies in the directory and in this user's index."""
+    """A run of `paceline bench --rehearse`, newer than any other, as it lies in the directory and in this user's index."""
     made = recording("r-eeeeee", below="rehearsals/rh-3f91ab/2x1")
     made.identity(started_ns=1 << 62)
     made.event("run_finished", status="Completed", secondary_status="Completed", exit_code=0, reason="")
@@ -363,8 +363,11 @@ def test_a_run_whose_agent_is_gone_cannot_be_stopped(recording, capsys):
     assert "error[U19]" in capsys.readouterr().err
 
 
-def test_explain_prints_a_page_and_lists_codes(capsys):
-    assert main(["explain", "u04"]) == 0
+def test_help_prints_a_page_and_lists_codes_and_verbs(capsys):
+    assert main(["help", "u04"]) == 0
     assert capsys.readouterr().out.startswith("U04  A port is in use")
-    assert "U09" in answer(capsys, "explain", "--json")["codes"]
-    assert answer(capsys, "explain", "U09", "--json")["title"] == "There is no such run"
+    assert main(["help", "codes"]) == 0
+    assert "\nU04   A port is in use" in capsys.readouterr().out
+    names = answer(capsys, "help", "--json")
+    assert "U09" in names["codes"] and list(names["verbs"]) == list(all_verbs())
+    assert answer(capsys, "help", "U09", "--json")["title"] == "There is no such run"

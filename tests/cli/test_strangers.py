@@ -64,7 +64,7 @@ def test_what_another_user_has_left_is_named_and_the_rest_is_pruned(tmp_path, mo
     for name, owner in ((".pruned-r-000007", 12345), (".pruned-r-000008", 0)):
         (root / name).mkdir()
         os.chown(root / name, owner, owner)
-    assert main(["prune", "--older-than", "1s", "--run-dir", str(root)]) == 0
+    assert main(["ps", "--prune", "--older-than", "1s", "--run-dir", str(root)]) == 0
     assert ".pruned-r-000007 is left: it belongs to '#12345'" in capsys.readouterr().err
     assert sorted(path.name for path in root.iterdir()) == [".pruned-r-000007"]
 

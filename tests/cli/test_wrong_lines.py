@@ -95,7 +95,7 @@ def tried(argv) -> int:
     """The exit code of a command line; of a verb that would start ranks or not end, its words are only read."""
     if argv[0] == "run" and "--help" not in argv:
         would_run(argv[1:], os.environ)
-    elif argv[0] in ("bench", "rehearse", "submit") and "--help" not in argv:
+    elif argv[0] in ("bench", "submit") and "--help" not in argv:
         cli.verb_module(argv[0]).parse(argv[1:])
     elif argv[0] not in ("top", "web", "sagemaker-local", "plan", "stop") and "--follow" not in argv:
         return main(argv)

@@ -38,7 +38,7 @@ def test_commands_in_the_documentation_use_options_that_exist(repository):
     for page in pages(repository):
         for verb, flags in typed_options(page.read_text()):
             # Verbs that start a run pass its options on.
-            passed_on = options_of(repository, "run") if verb in ("submit", "bench", "rehearse") else set()
+            passed_on = options_of(repository, "run") if verb in ("submit", "bench") else set()
             unknown = flags - options_of(repository, verb) - passed_on - COMMON_FLAGS
             wrong += [f"{page.relative_to(repository)}: paceline {verb} {flag}" for flag in sorted(unknown)]
     assert not wrong, "\n".join(wrong)

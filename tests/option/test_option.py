@@ -3,7 +3,7 @@
 import pytest
 
 from paceline import cli
-from paceline.cli.help import help_text
+from paceline.cli.help_text import help_text
 from paceline.cli.parsing import VerbParser, parted, split_at_script
 from paceline.errors import UsageError
 from paceline.option import Option, Verb, section

@@ -16,7 +16,8 @@ from paceline.probes.processes import read_stat
 pytestmark = [pytest.mark.process, pytest.mark.exchange, pytest.mark.fault, pytest.mark.timeout(120)]
 
 # A round trip of 20 ms keeps a transfer busy whatever else this machine does.
-NETWORK = ("--local-hosts", "2", "--link-rate", "50mbit", "--link-delay", "10ms")
+NETWORK = ("--local-hosts", "2", "--network")
+LINKS = "50mbit,10ms"
 EXCHANGES = """
 import os, torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -59,8 +60,8 @@ def groups_of(launcher: int) -> list[str]:
 
 def test_two_hosts_get_the_network_that_was_asked_for_and_the_recording_tells_of_it(paceline):
     script = paceline.script("exchanges.py", EXCHANGES)
-    limits = ("--host-cpus", "1", "--host-memory", "2gib")
-    finished = paceline.run("run", *NETWORK, *limits, "--json", script, GLOO_SOCKET_IFNAME="lo")
+    limits = f"{LINKS},cpus=1,memory=2gib"
+    finished = paceline.run("run", *NETWORK, limits, "--json", script, GLOO_SOCKET_IFNAME="lo")
     assert finished.code == 0, finished.err
     assert sorted(finished.out.splitlines()) == [
         f"algo-{number} eth0 eth0 eth0 algo-1 algo-{number} 2 True" for number in (1, 2)
@@ -80,8 +81,8 @@ def test_two_hosts_get_the_network_that_was_asked_for_and_the_recording_tells_of
 def test_a_crash_leaves_nothing(paceline, who):
     temporary = paceline.directory / "t"
     temporary.mkdir()
-    limits = ("--host-cpus", "1", "--host-memory", "1gib")
-    job = paceline.start("run", *NETWORK, *limits, paceline.script("waits.py", WAITS), TMPDIR=str(temporary))
+    limits = f"{LINKS},cpus=1,memory=1gib"
+    job = paceline.start("run", *NETWORK, limits, paceline.script("waits.py", WAITS), TMPDIR=str(temporary))
     launcher = job.process.pid
     job.until(lambda: len(job.out.split()) == 2)
     rings = [Path(text) for text in job.out.split()]
@@ -94,7 +95,7 @@ def test_a_crash_leaves_nothing(paceline, who):
 
 
 def test_ctrl_c_while_the_network_is_measured_leaves_nothing(paceline):
-    job = paceline.start("run", *NETWORK, paceline.script("waits.py", WAITS))
+    job = paceline.start("run", *NETWORK, LINKS, paceline.script("waits.py", WAITS))
     job.until(lambda: any(b"emulate.measure" in command_line(pid) for pid in paceline.left()))
     job.process.send_signal(signal.SIGINT)
     finished = job.wait(30)
@@ -105,7 +106,7 @@ def test_ctrl_c_while_the_network_is_measured_leaves_nothing(paceline):
 
 def test_who_is_not_root_is_told_so_before_anything_starts(paceline):
     as_user = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
-    finished = paceline.run("run", *NETWORK, paceline.script("waits.py", WAITS), prefix=as_user)
+    finished = paceline.run("run", *NETWORK, LINKS, paceline.script("waits.py", WAITS), prefix=as_user)
     assert finished.code == 2 and "error[X33]" in finished.err and "user 1000, not root" in finished.err
     assert "sudo paceline run" in finished.err and not (paceline.directory / ".paceline").exists()
 

@@ -1,4 +1,4 @@
-"""`paceline metrics --tensorboard --follow` beside a job that runs."""
+"""`paceline report --format tensorboard --follow` beside a job that runs."""
 
 import signal
 
@@ -18,7 +18,7 @@ while True:
 def test_event_files_grow_until_the_run_has_ended(paceline):
     job = paceline.start("run", "--nproc-per-node", "2", paceline.script("waits.py", WAITS))
     job.until_printed("here", 2)
-    follower = paceline.start("metrics", "--tensorboard", "logs", "--follow")
+    follower = paceline.start("report", "--format", "tensorboard", "-o", "logs", "--follow")
 
     def sizes():
         return {path.parent.name: path.stat().st_size for path in (paceline.directory / "logs").rglob("events.*")}

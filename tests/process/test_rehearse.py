@@ -1,4 +1,4 @@
-"""`paceline rehearse` with real ranks: sizes are measured, failures are said with their reason, nothing is left running."""
+"""`paceline bench --rehearse` with real ranks: sizes are measured, failures are said with their reason, nothing is left running."""
 
 import json
 import signal
@@ -44,7 +44,7 @@ def rehearsal_of(paceline):
 
 def test_two_sizes_are_measured_and_larger_ones_predicted(paceline):
     script = paceline.script("train.py", TRAINS)
-    done = paceline.run("rehearse", "--json", "--steps", "5", "--predict", "4,8", script, "1000000")
+    done = paceline.run("bench", "--rehearse", "--json", "--steps", "5", "--predict", "4,8", script, "1000000")
     assert done.code == 0, done.err
     answer = json.loads(done.out)
     assert [size["measurement"]["devices"] for size in answer["sizes"]] == [1, 2]
@@ -60,7 +60,7 @@ def test_two_sizes_are_measured_and_larger_ones_predicted(paceline):
 @pytest.mark.slow
 def test_a_script_that_ends_by_itself_is_measured_as_far_as_it_went(paceline):
     script = paceline.script("alone.py", ALONE)
-    done = paceline.run("rehearse", "--json", "--sizes", "1", script, "12")
+    done = paceline.run("bench", "--rehearse", "--json", "--sizes", "1", script, "12")
     assert done.code == 0, done.err
     assert json.loads(done.out)["sizes"][0]["step_count"] == 7
     # Its runs are found by their ids, and are never the newest.
@@ -73,7 +73,7 @@ def test_a_script_that_ends_by_itself_is_measured_as_far_as_it_went(paceline):
 @pytest.mark.slow
 def test_a_script_that_fails_at_a_size_is_said_with_its_reason_and_the_sizes_before_it_are_kept(paceline):
     script = paceline.script("train.py", TRAINS)
-    done = paceline.run("rehearse", "--json", "--steps", "5", "--no-probe", script, "20", "2")
+    done = paceline.run("bench", "--rehearse", "--json", "--steps", "5", "--no-probe", script, "20", "2")
     assert done.code == 2
     error = json.loads(done.out)
     assert error["code"] == "P09" and "2 ranks" in error["what"]
@@ -86,7 +86,7 @@ def test_a_script_that_fails_at_a_size_is_said_with_its_reason_and_the_sizes_bef
 @pytest.mark.slow
 def test_too_few_steps_are_refused_with_their_number(paceline):
     script = paceline.script("alone.py", ALONE)
-    done = paceline.run("rehearse", "--sizes", "1", script, "6")
+    done = paceline.run("bench", "--rehearse", "--sizes", "1", script, "6")
     assert done.code == 2
     assert "error[P09]: too few steps with 1 rank" in done.err and "6 were made" in done.err
 
@@ -94,7 +94,7 @@ def test_too_few_steps_are_refused_with_their_number(paceline):
 @pytest.mark.slow
 def test_a_script_without_steps_is_stopped_when_its_time_is_over(paceline):
     script = paceline.script("stuck.py", STUCK)
-    done = paceline.run("rehearse", "--sizes", "1", "--timeout", f"{patient(2):.0f}s", script)
+    done = paceline.run("bench", "--rehearse", "--sizes", "1", "--timeout", f"{patient(2):.0f}s", script)
     assert done.code == 2
     assert "error[P09]: no step was reported with 1 rank" in done.err and "paceline why r-" in done.err
     assert paceline.left() == []
@@ -104,7 +104,7 @@ def test_a_script_without_steps_is_stopped_when_its_time_is_over(paceline):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ended_by_a_signal_it_leaves_nothing_running(paceline, number):
     script = paceline.script("stuck.py", STUCK)
-    job = paceline.start("rehearse", "--sizes", "1", script)
+    job = paceline.start("bench", "--rehearse", "--sizes", "1", script)
     logs = (paceline.directory / ".paceline").rglob
     job.until(lambda: any("ready" in path.read_text() for path in logs("rank_0.out")))
     job.process.send_signal(number)
@@ -115,7 +115,7 @@ def test_ended_by_a_signal_it_leaves_nothing_running(paceline, number):
 @pytest.mark.slow
 def test_killed_it_leaves_nothing_running(paceline):
     script = paceline.script("stuck.py", STUCK)
-    job = paceline.start("rehearse", "--sizes", "1", script)
+    job = paceline.start("bench", "--rehearse", "--sizes", "1", script)
     logs = (paceline.directory / ".paceline").rglob
     job.until(lambda: any("ready" in path.read_text() for path in logs("rank_0.out")))
     job.process.kill()
@@ -127,7 +127,7 @@ def test_killed_it_leaves_nothing_running(paceline):
 
 
 def test_what_run_would_refuse_is_refused_before_anything_is_started(paceline):
-    done = paceline.run("rehearse", "nowhere.py")
+    done = paceline.run("bench", "--rehearse", "nowhere.py")
     assert done.code == 2 and "error[U02]" in done.err
     assert not (paceline.directory / ".paceline" / "rehearsals").exists()
 
@@ -136,7 +136,8 @@ def test_what_run_would_refuse_is_refused_before_anything_is_started(paceline):
 def test_hosts_are_rehearsed_on_this_machine_and_their_links_timed(paceline):
     script = paceline.script("train.py", TRAINS)
     done = paceline.run(
-        "rehearse",
+        "bench",
+        "--rehearse",
         "--json",
         "--sizes",
         "1x1,2x1",

@@ -119,7 +119,7 @@ def test_a_frozen_rank_is_the_cause_whoever_ends_the_job_first(run):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="limits of local hosts need root")
 def test_a_rank_that_is_killed_at_its_memory_limit_is_the_cause(run, paceline):
-    words = ("--local-hosts", "3", "--host-memory", "2gib", *MIRRORED)
+    words = ("--local-hosts", "3", "--network", "memory=2gib", *MIRRORED)
     job = run(*words, script="leaves_the_others.py", arguments=("fills",))
     assert job.code == 137 and "C02 killed at its memory limit: rank 1 on algo-2" in job.err, job.err
     assert seconds_from_failure_to_end(paceline) <= patient(10)

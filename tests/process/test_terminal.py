@@ -57,7 +57,7 @@ def test_a_job_whose_words_nobody_can_read_ends_with_its_own_code(paceline, stre
 
 @pytest.mark.slow
 def test_an_answer_that_does_not_fit_on_the_disk_is_an_error_in_four_parts(paceline):
-    command = f"{sys.executable} -m paceline explain > /dev/full"
+    command = f"{sys.executable} -m paceline help > /dev/full"
     ended = subprocess.run(
         ["sh", "-c", command],
         env=paceline.environment,

@@ -30,11 +30,11 @@ TEXT = """\
 error[K03]: no data for 1 host
   saw       1 key
   next      more keys
-  more      paceline explain K03
+  more      paceline help K03
 warning[K01]: slow
   saw       2 Gbit/s
   next      take another
-  more      paceline explain K01
+  more      paceline help K01
 checks: 1 error, 1 warning, 1 of 6 found nothing, not judged: K04, K05 (unknown: a plan (paceline
   plan train.py)); K11 (unknown: the network of the hosts: their machine type)"""
 
@@ -67,7 +67,7 @@ def test_a_program_gets_the_same():
         "what": "no data for 1 host",
         "saw": "1 key",
         "next": "more keys",
-        "more": "paceline explain K03",
+        "more": "paceline help K03",
         "file": None,
         "line": None,
     }

@@ -25,14 +25,14 @@ def test_an_error_has_four_parts():
         "error[U04]: port 29500 on 127.0.0.1 is in use\n"
         "  saw       held by pid 4711 (python train.py)\n"
         "  next      paceline run --master-port 29501 ...\n"
-        "  more      paceline explain U04"
+        "  more      paceline help U04"
     )
 
 
 def test_an_unknown_part_is_left_out():
     assert (
         error_text(UsageError("U01", "unknown verb 'x'"))
-        == "error[U01]: unknown verb 'x'\n  more      paceline explain U01"
+        == "error[U01]: unknown verb 'x'\n  more      paceline help U01"
     )
 
 
@@ -46,7 +46,7 @@ def test_further_lines_of_a_part_are_aligned():
 def test_a_finding_names_its_severity():
     finding = Finding(code="U15", severity=Severity.WARNING, what="uneven", saw="3 files", next="add one")
     assert error_text(finding).startswith("warning[U15]: uneven\n")
-    assert error_text(finding).endswith("more      paceline explain U15")
+    assert error_text(finding).endswith("more      paceline help U15")
 
 
 def test_colour_is_only_there_when_asked_for():
@@ -62,7 +62,7 @@ def test_a_program_gets_the_same_parts():
         "what": "port 29500 on 127.0.0.1 is in use",
         "saw": "held by pid 4711 (python train.py)",
         "next": "paceline run --master-port 29501 ...",
-        "more": "paceline explain U04",
+        "more": "paceline help U04",
     }
 
 
@@ -71,11 +71,11 @@ def test_a_traceback_has_the_parts_and_a_notebook_shows_them_alone():
     assert error.__notes__ == [
         "  saw       nothing of that name",
         "  next      ls",
-        "  more      [U02] paceline explain U02",
+        "  more      [U02] paceline help U02",
     ]
     assert error._render_traceback_() == ["error[U02]: there is no script x.py", *error.__notes__]
     bare = UsageError("U02", "there is no script x.py")
-    assert bare.__notes__ == ["  more      [U02] paceline explain U02"]
+    assert bare.__notes__ == ["  more      [U02] paceline help U02"]
 
 
 @pytest.mark.parametrize("call", [lambda: paceline.run("nosuch.py"), lambda: paceline.run_function(lambda: 1)])

@@ -28,9 +28,9 @@ import paceline
 from paceline.catalog.compatibility import Reason, Support
 from paceline.catalog.lookup import SpotPrice
 from paceline.catalog.types import Accelerator, MachineType
-from paceline.cli import stop
-from paceline.cli.completion.verb import completion_facts
-from paceline.cli.explain import codes_facts, page_facts
+from paceline.cli import sagemaker_local, stop, web
+from paceline.cli.completion.script import completion_facts
+from paceline.cli.help import names_facts, page_facts
 from paceline.cli.programs.schema_keys import BEFORE, SCHEMAS, keys_of
 from paceline.contract.tree import Tree, write_config
 from paceline.diagnosis.case import Case, Estimate, Forecast, HeldUp, RankTiming, StepTiming, to_plain
@@ -295,7 +295,7 @@ DOCUMENTS = {
     "env": lambda: msgspec.convert(ENVIRONMENT, env.EnvDocument),
     "error": lambda: error.error_json(UsageError("U03", "what", saw="saw", next="next", more="more")),
     "explain": lambda: page_facts("N01", pages()["N01"]),
-    "explain_all": lambda: codes_facts({"U04": pages()["U04"]}),
+    "explain_all": lambda: names_facts({"ps": "list runs"}, {"U04": pages()["U04"]}),
     "fetched": lambda: written("sagemaker.json", fetched),
     "saved_state": lambda: json.loads(manifest_text(MANIFEST)),
     "environment": lambda: of_a_type(

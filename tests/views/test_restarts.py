@@ -26,7 +26,7 @@ def test_a_restart_from_nothing_is_a_notice_in_four_parts():
         "warning[F14]: attempt 1 began again from the start of the script; 1 200 steps are made again",
         "  saw       before its first step it loaded nothing",
         "  next      edit the script: load a checkpoint before the first step, and save one every some hundred steps",
-        "  more      paceline explain F14",
+        "  more      paceline help F14",
     ]
 
 

@@ -79,7 +79,7 @@ def test_a_run_that_stands_still(case):
         "            noticed 3.4 s after it began\n"
         "  not       N02 stopped: its state is S, not T\n"
         "  next      look at train.py:31\n"
-        "  more      paceline explain N01\n"
+        "  more      paceline help N01\n"
         "\n"
         "not judged\n"
         "  S02 CPU quota: no cgroup seen"

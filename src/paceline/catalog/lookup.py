@@ -84,7 +84,7 @@ def machine_type(name: str) -> MachineType:
     """
     found = find_machine_type(name)
     if found is None:
-        raise _unknown("instance type", name, nearest_types(name, tuple(_types_by_name())), "paceline instances")
+        raise _unknown("instance type", name, nearest_types(name, tuple(_types_by_name())), "paceline plan --instances")
     return found
 
 
@@ -107,7 +107,7 @@ def accelerator(name: str) -> Accelerator:
     found = find_accelerator(name)
     if found is None:
         near = nearest_accelerators(name, [one.name for one in accelerators()])
-        raise _unknown("accelerator", name, near, "paceline instances --accelerators")
+        raise _unknown("accelerator", name, near, "paceline plan --instances --accelerators")
     return found
 
 
@@ -261,5 +261,5 @@ def _unknown(kind: str, name: str, near: tuple[str, ...], listing: str) -> Usage
         "P01",
         f"there is no {kind} {name!r} in the catalogue",
         saw=f"the nearest are {', '.join(near)}" if near else "the catalogue has no similar name",
-        next=near[0] if near and kind == "accelerator" else f"paceline instances {near[0]}" if near else listing,
+        next=near[0] if near and kind == "accelerator" else f"paceline plan --instances {near[0]}" if near else listing,
     )

@@ -93,7 +93,7 @@ def _machine(entry: Mapping[str, Any], source: str, own: set[str]) -> MachineTyp
         raise _refused(
             source,
             f"machine {values['name']!r} has a {name!r}, which the catalogue does not have",
-            f'name one of `paceline instances --accelerators`, or add [[accelerator]] with name = "{name}"',
+            f'name one of `paceline plan --instances --accelerators`, or add [[accelerator]] with name = "{name}"',
         )
     if name is not None:
         values.setdefault("accelerator_count", 1)

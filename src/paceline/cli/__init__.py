@@ -23,18 +23,16 @@ if TYPE_CHECKING:
 VERBS = {
     "run": "start a training job, as torchrun does, and record it",
     "check": "find mistakes in a script and its job; run nothing",
-    "ps": "list runs",
-    "prune": "delete recordings of runs that have ended",
+    "ps": "list runs, or delete old recordings",
     "logs": "print what the ranks of a run wrote",
     "top": "watch a run: pace, ranks, machines",
     "why": "say why a job hangs, failed or is slow, and what to do",
-    "report": "write a run as one page of HTML, to read or to send",
-    "compare": "say whether a run is slower than another one, and where",
     "stack": "show where each rank is in its code, identical stacks folded",
     "stop": "end a run in order, or at once",
+    "compare": "say whether a run is slower than another one, and where",
+    "report": "write a run as one page of HTML, to read or to send",
     "env": "show what this machine and this torch can do and record",
-    "explain": "print the page of a code, such as U04",
-    "completion": "print a completion script for bash, zsh or fish",
+    "help": "show a verb's options or the page of a code",
 }
 """The verbs of the kernel. Those of parts are in `all_verbs`."""
 # What they answer comes from recordings, which anybody may have written.
@@ -61,7 +59,8 @@ def _is_verb(word: str) -> bool:
     return word in VERBS or word in _of_parts()
 
 
-def _help() -> str:
+def overview() -> str:
+    """What `paceline --help` prints."""
     return f"""\
   paceline run --nproc-per-node 2 train.py   train on 2 ranks of this machine
   paceline top                               watch the newest run
@@ -72,7 +71,7 @@ Data-parallel training that keeps its pace and says why when it does not.
 
 verbs:
 {"".join(f"  {verb:<15}  {about}{chr(10)}" for verb, about in all_verbs().items())}
-`paceline help VERB` shows the options of one verb.
+`paceline help VERB` shows the options of one verb, `help codes` every code.
 """
 
 
@@ -165,16 +164,11 @@ def wants_json(argv: Sequence[str]) -> bool:
 def _dispatch(argv: list[str]) -> int:
     argv, color, as_json = _leading(argv)
     if not argv:
-        sys.stderr.write(_help())
+        sys.stderr.write(overview())
         return UsageError.exit_code
     verb, rest = argv[0], argv[1:]
-    if verb in ("-h", "--help", "help"):
-        if rest[:1] and _is_verb(rest[0]):
-            return _dispatch([rest[0], "--help"])
-        if rest[:1] and not rest[0].startswith("-"):
-            raise _no_help(rest[0])
-        sys.stdout.write(_help())
-        return 0
+    if verb in ("-h", "--help"):
+        verb = "help"
     if verb in ("-V", "--version"):
         sys.stdout.write(f"paceline {__version__}\n")
         return 0
@@ -215,7 +209,10 @@ def _unreadable(verb: str, error: Exception) -> NotEnoughEvidence:
 
 
 def verb_module(verb: str) -> ModuleType:
-    """The module of a verb: a file of its name, or `verb.py` in a folder of its name."""
+    """The module of a verb: a file of its name, or `verb.py` in a folder of its name.
+
+    It has a `VERB` and `run(args)`. Where its words have several forms, `form(argv)` is the `Verb` with the options of one of them.
+    """
     module = importlib.import_module(f"paceline.cli.{verb}" if verb in VERBS else _of_parts()[verb].module)
     return importlib.import_module(f"{module.__name__}.verb") if hasattr(module, "__path__") else module
 
@@ -279,6 +276,7 @@ def _unknown(verb: str, rest: list[str]) -> UsageError:
 def _meant(word: str, rest: list[str]) -> tuple[str, list[str]]:
     """Why a first word that is no verb stands there, and the words that were meant; empty if neither is known."""
     from paceline.cli import other_names
+    from paceline.cli.moved import moved
     from paceline.cli.parsing import MISSPELT
     from paceline.spelling import nearest
 
@@ -289,30 +287,20 @@ def _meant(word: str, rest: list[str]) -> tuple[str, list[str]]:
         if _is_for_run(word) and rest:
             return f"it is an option of paceline run: {word}", ["run", word, *rest]
         return (f"the verb is {rest[0]}", rest) if rest[:1] and _is_verb(rest[0]) else ("", [])
+    if words := moved(word, rest):
+        return f"paceline {words[0]} does that", words
     if word.endswith((".py", ".sh")):
         return "it looks like a script", ["run", word, *rest]
     if os.path.isfile(f"{word}.py"):
         return f"{word}.py is a script here", ["run", f"{word}.py", *rest]
     near = other_names.VERBS.get(word) if word in other_names.VERBS else nearest(word, all_verbs())
-    return (f"the nearest one is {near}", [near, *rest]) if near else ("", [])
+    return (f"the nearest one is {near}", [*near.split(), *rest]) if near else ("", [])
 
 
 def _is_for_run(word: str) -> bool:
     from paceline.cli.parsing import called, spelled
 
     return called(spelled(verb_module("run").VERB.rows), word.partition("=")[0]) is not None
-
-
-def _no_help(word: str) -> UsageError:
-    from paceline.spelling import nearest
-
-    near = nearest(word, all_verbs())
-    return UsageError(
-        "U01",
-        f"there is no help for {word!r}, which is no verb",
-        saw=f"the nearest one is {near}" if near else "verbs are " + ", ".join(all_verbs()),
-        next=f"paceline help {near}" if near else "paceline --help",
-    )
 
 
 def _pasteable(advice: str, argv: list[str]) -> str:
@@ -322,7 +310,8 @@ def _pasteable(advice: str, argv: list[str]) -> str:
         return advice
     from paceline.cli.corrected_command import corrected
 
-    return corrected(advice, words[1:], verb_module(words[0]).VERB)
+    module = verb_module(words[0])
+    return corrected(advice, words[1:], module.form(words[1:]) if hasattr(module, "form") else module.VERB)
 
 
 def _refuse(error: PacelineError, argv: list[str]) -> int:

@@ -1,96 +1,137 @@
-"""`paceline VERB --help`: two examples, the forms of the command line, and one line or more for each option."""
+"""Print the verbs, the options of a verb, or the page of a code."""
 
-import re
-import shlex
-import textwrap
-from collections.abc import Iterable, Sequence
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
 
-from paceline.option import HELP, Example, Option, Verb
+from paceline import cli
+from paceline.cli.moved import moved
+from paceline.cli.terminal import ascii_only, room, use_color
+from paceline.errors import UsageError
+from paceline.option import Option, Verb
 
-WIDTH = 80
-_NAMES_WIDTH = 26
+SCHEMA = "paceline.explain/1"
+VERB = Verb(
+    "help",
+    __doc__ or "",
+    (
+        ("paceline help U04", "what to do about a port in use"),
+        ("paceline help logs", "the options of a verb; the same as paceline logs --help"),
+    ),
+    (
+        Option(
+            "about",
+            "A code, as printed in error[CODE]; a verb; or codes, for every code with its title.",
+            "CODE|VERB|codes",
+            default_text="the list of verbs",
+            count="?",
+            is_positional=True,
+        ),
+        Option(
+            "completion",
+            "Print a script that completes the command line of paceline in this shell.",
+            choices=("bash", "zsh", "fish"),
+        ),
+    ),
+    page="""\
+Completed are verbs, options, the words that an option knows, files, directories and the ids of the runs of this directory. What follows a
+script is completed as files. Write the script anew after an upgrade:
+
+```
+paceline help --completion bash > ~/.local/share/bash-completion/completions/paceline
+paceline help --completion zsh > ~/.zfunc/_paceline
+paceline help --completion fish > ~/.config/fish/completions/paceline.fish
+```
+
+For bash this needs the package `bash-completion`; without it, write the script anywhere and `source` it in `~/.bashrc`. For zsh, `~/.zfunc`
+stands for any folder that is in `fpath` before `compinit` runs.""",
+    notes="`--json` prints `paceline.explain/1`: of a code [its page](schemas.md#pacelineexplain1), else the verbs and the codes; "
+    'with `--completion` `{"schema": "paceline.completion/1", "shell": ..., "script": ...}`.',
+)
 
 
-def help_text(verb: Verb, width: int = WIDTH) -> str:
-    """The help of a verb. No line is wider than `width`, unless one word is."""
-    parts = [examples_text(verb.examples, width), _usage_text(verb, width), _wrapped(verb.about, width)]
-    positionals = [row for row in verb.options if row.is_positional]
-    if positionals:
-        parts.append("arguments:\n" + _rows_text(positionals, width))
-    sections = {title: [row for row in rows if not row.is_positional] for title, rows in verb.sections.items()}
-    sections.setdefault("", []).append(HELP)
-    # If a verb has headings, the options that every verb has come last.
-    for title in sorted(sections, key=lambda title: title == ""):
-        text = plain(verb.section_texts.get(title, ""))
-        parts.append(
-            f"{title or 'options'}:\n"
-            + (textwrap.indent(_wrapped(text, width - 2), "  ") + "\n" if text else "")
-            + _rows_text(sections[title], width)
+def run(args: argparse.Namespace) -> int:
+    """Print what was asked about.
+
+    Raises:  UsageError U01: there is no such code or verb; U03: a completion script is about all of them
+    """
+    if args.completion:
+        return _print_completion(args)
+    if args.about in cli.all_verbs():
+        return cli.main([args.about, "--help"])
+    if args.about not in (None, "codes"):
+        return _print_page(args)
+    if args.about is None and not args.json:
+        print(cli.overview(), end="")
+        return 0
+    # The pages take longer to load than all else that the list of verbs needs.
+    from paceline.rules import pages
+    from paceline.views.page import code_list
+
+    if args.json:
+        print(json.dumps(names_facts(cli.all_verbs(), pages())))
+    else:
+        print(code_list(pages(), width=room(sys.stdout), ascii_only=ascii_only(sys.stdout)))
+    return 0
+
+
+def _print_completion(args: argparse.Namespace) -> int:
+    from paceline.cli.completion.script import completion_facts, script
+
+    if args.about is not None:
+        raise UsageError(
+            "U03", f"--completion prints a script, and no help for {args.about!r}", next=f"leave {args.about} out"
         )
-    if verb.epilog:
-        parts.append(_wrapped(verb.epilog, width))
-    return "\n".join(parts)
+    text = script(args.completion)
+    print(json.dumps(completion_facts(args.completion, text)) + "\n" if args.json else text, end="")
+    return 0
 
 
-def examples_text(examples: Sequence[Example], width: int = WIDTH) -> str:
-    """Examples as the first lines of a help text. The explanation is beside the command if there is room, else below."""
-    longest = max(len(command) for command, _ in examples)
-    beside = "".join(f"  {command:<{longest}}   {says}\n" for command, says in examples)
-    if all(len(line) <= width for line in beside.splitlines()):
-        return beside
-    return "".join(f"{_continued(command, width - 2)}\n      {says}\n" for command, says in examples)
+def _print_page(args: argparse.Namespace) -> int:
+    from paceline.rules import page_of
+    from paceline.views.page import page_text
+
+    code = args.about.strip().upper()
+    page = page_of(code)
+    if page is None:
+        near = _near(args.about)
+        raise UsageError(
+            "U01",
+            f"{args.about!r} is no verb, and no code that has a page",
+            saw=f"the nearest one is {near}" if near else "codes are a letter and two digits",
+            next=f"paceline help {near}" if near else "paceline help",
+        )
+    if args.json:
+        print(json.dumps(page_facts(code, page)))
+    else:
+        print(page_text(code, page, color=use_color(args.color, sys.stdout)))
+    return 0
 
 
-def plain(markdown: str) -> str:
-    """Markdown as plain text: a link becomes its text."""
-    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", markdown)
+def _near(word: str) -> str | None:
+    """The code or the verb that was meant: C01 for C1, ps for prune."""
+    from paceline.rules import page_of, pages
+    from paceline.spelling import nearest
+
+    code = word.strip().upper()
+    full = f"{code[:1]}0{code[1:]}"
+    if len(code) == 2 and page_of(full) is not None:
+        return full
+    return nearest(code, pages()) or next(iter(moved(word, ())), None) or nearest(word, cli.all_verbs())
 
 
-def _continued(command: str, width: int) -> str:
-    """A command over as many lines as it needs, with the continuation characters of a shell."""
-    lines, line = [], " "
-    for word in shlex.split(command):
-        quoted = shlex.quote(word)
-        if len(line) + len(quoted) + 3 > width:
-            lines.append(line)
-            line = "     "
-        line += f" {quoted}"
-    return " \\\n".join([*lines, line])
+def names_facts(verbs: Mapping[str, str], pages: Mapping[str, str]) -> dict[str, Any]:
+    """Every verb with what it does, and every code with the title of its page, for a program."""
+    from paceline.views.page import page_sections
+
+    codes = {code: page_sections(pages[code])["title"] for code in sorted(pages)}
+    return {"schema": SCHEMA, "verbs": dict(verbs), "codes": codes}
 
 
-def _usage_text(verb: Verb, width: int) -> str:
-    lines = []
-    for place, form in enumerate(verb.forms):
-        before = "usage: " if place == 0 else "       "
-        lines += textwrap.wrap(form, width, initial_indent=before, subsequent_indent=" " * 11, break_on_hyphens=False)
-    return "".join(f"{line}\n" for line in lines)
+def page_facts(code: str, page: str) -> dict[str, Any]:
+    """One page for a program."""
+    from paceline.views.page import page_sections
 
-
-def _rows_text(rows: Iterable[Option], width: int) -> str:
-    lines = []
-    for row in rows:
-        head = f"  {heading(row)}"
-        text = textwrap.wrap(_help_of(row), width - _NAMES_WIDTH, break_on_hyphens=False, break_long_words=False)
-        # At least two spaces separate an option from its help.
-        beside = text.pop(0) if len(head) <= _NAMES_WIDTH - 2 else ""
-        lines.append(f"{head:<{_NAMES_WIDTH}}{beside}".rstrip())
-        lines += [f"{'':<{_NAMES_WIDTH}}{line}" for line in text]
-    # The character that kept two words together is no longer needed.
-    return "".join(f"{line}\n" for line in lines).replace("\N{NO-BREAK SPACE}", " ")
-
-
-def heading(row: Option) -> str:
-    """The option as it is typed, with its metavar."""
-    if row.is_positional:
-        return row.value
-    return ", ".join(row.shown_spellings) + (f" {row.value}" if row.value else "")
-
-
-def _help_of(row: Option) -> str:
-    known = [f"default:\N{NO-BREAK SPACE}{row.shown_default}" if row.shown_default else "", row.variable]
-    brackets = ", or ".join(part for part in known if part)
-    return f"{row.help} [{brackets}]" if brackets else row.help
-
-
-def _wrapped(text: str, width: int) -> str:
-    return textwrap.fill(text, width, break_on_hyphens=False, break_long_words=False) + "\n"
+    return {"schema": SCHEMA, "code": code, **page_sections(page)}

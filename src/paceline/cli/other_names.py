@@ -18,22 +18,22 @@ VERBS = {
     "login": "",
     "ls": "ps",
     "monitor": "top",
-    "prices": "instances",
-    "profile": "timeline",
+    "prices": "plan --instances",
+    "profile": "report --format trace",
     "runs": "ps",
     "serve": "web",
     "start": "run",
     "status": "ps",
     "tail": "logs",
     "torchrun": "run",
-    "trace": "timeline",
+    "trace": "report --format trace",
     "train": "run",
-    "types": "instances",
+    "types": "plan --instances",
     "ui": "web",
     "validate": "check",
     "watch": "top",
 }
-"""A word -> our verb; "": there is none, though one is spelled alike."""
+"""A word -> our verb, with its option; "": there is none, though one is spelled alike."""
 
 OPTIONS = {
     "backend": "",
@@ -55,6 +55,7 @@ OPTIONS = {
     "num-machines": "nnodes",
     "num-nodes": "nnodes",
     "num-processes": "nproc-per-node",
+    "html": "save",
     "gpus": "nproc-per-node",
     "params": "parameters",
     "rank": "node-rank",

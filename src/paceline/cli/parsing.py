@@ -5,11 +5,12 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from paceline.cli import other_names
+from paceline.cli.moved import with_network
 from paceline.errors import UsageError
 from paceline.option import HELP, Option, Verb
 from paceline.spelling import nearest
@@ -111,7 +112,7 @@ class VerbParser(argparse.ArgumentParser):
         )
 
     def format_help(self) -> str:
-        from paceline.cli.help import help_text
+        from paceline.cli.help_text import help_text
 
         return help_text(self.verb)
 
@@ -121,6 +122,13 @@ class VerbParser(argparse.ArgumentParser):
         """
         name, equals, value = word.partition("=")
         row_of = spelled((*self.passed_on, *self.verb.rows))
+        if "--network" in row_of and (instead := with_network(argv)):
+            return UsageError(
+                "U01",
+                f"unknown option {name}",
+                saw="--network says it",
+                next=shlex.join([*self.prog.split(), *instead]),
+            )
         if len(name) > 3 and len(meant := meant_by(row_of, name)) > 1:
             names = ", ".join(f"--{row.name}" for row in meant)
             return UsageError(
@@ -312,6 +320,25 @@ def parted(rows: Iterable[Option], argv: Sequence[str]) -> tuple[list[str], list
         (others if row is None else ours).extend(argv[place:end])
         place = end
     return ours, others
+
+
+def refuse_other_forms(args: argparse.Namespace, verb: Verb, form: str, forms: Mapping[str, Collection[str]]) -> None:
+    """Refuse an option of another form of a verb than that of this command line.
+
+    `forms`: the words that ask for a form -> the options that only this form takes; "": the form without such words.
+
+    Raises:  UsageError U03: such an option is given
+    """
+    of_form = {name: words for words, names in forms.items() if words != form for name in names}
+    for row in verb.rows:
+        words = of_form.get(row.name)
+        if words is not None and getattr(args, row.dest) != row.unset:
+            raise UsageError(
+                "U03",
+                f"--{row.name} is an option of {' '.join(filter(None, ('paceline', verb.name, words)))}",
+                saw=f"this is {' '.join(filter(None, ('paceline', verb.name, form)))}",
+                next=f"paceline {verb.name} {words} ..." if words else f"leave --{row.name} out",
+            )
 
 
 def find_directories(args: argparse.Namespace, verb: str) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Delete recordings of runs of this directory that have ended."""
+"""`paceline ps --prune`: deletes recordings of runs of this directory that have ended."""
 
 import argparse
 import os
@@ -8,7 +8,6 @@ from pathlib import Path
 from paceline.cli.terminal import ascii_only, room
 from paceline.cli.values import counted, duration
 from paceline.errors import PacelineError, UsageError
-from paceline.option import RUN_DIR, Option, Verb
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.prune import delete, delete_remains, old_runs
@@ -17,25 +16,8 @@ from paceline.views.documents import json_text
 from paceline.views.prune import prune_facts, prune_text
 from paceline.views.status import run_lasts
 
-VERB = Verb(
-    "prune",
-    __doc__ or "",
-    (
-        ("paceline prune --older-than 30d --dry-run", "which recordings would go, and their size"),
-        ("paceline prune --keep 20", "delete all but the newest 20 runs"),
-    ),
-    (
-        Option("older-than", "Only runs whose newest file is older than this.", "DURATION"),
-        Option("keep", "The newest N runs stay.", "N"),
-        Option("dry-run", "Delete nothing; list what would be deleted."),
-        RUN_DIR,
-    ),
-    page="""\
-A run stays if it may still be running, if its engine cannot be asked, or if another user owns it. All tries of a job go together.""",
-)
 
-
-def run(args: argparse.Namespace) -> int:
+def prune(args: argparse.Namespace) -> int:
     """Delete the chosen recordings and list them.
 
     Raises:  UsageError U03: nothing says what may go; U22: a recording cannot be deleted

@@ -1,4 +1,4 @@
-"""List the runs of this directory, and those that this user started elsewhere on this machine."""
+"""List the runs of this directory, and those that this user started elsewhere on this machine; or delete old recordings."""
 
 import argparse
 import os
@@ -7,12 +7,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from paceline.cli.parsing import refuse_other_forms
 from paceline.cli.terminal import ascii_only, room
 from paceline.diagnosis.restarts import totals
 from paceline.diagnosis.run_state import run_state
 from paceline.errors import UsageError
 from paceline.facts import Status
-from paceline.option import RUN_DIR, Option, Verb
+from paceline.option import RUN_DIR, Option, Verb, section
 from paceline.process_identity import start_ticks
 from paceline.recording.evidence import listed_ranks, read_run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
@@ -31,18 +32,30 @@ from paceline.views.ps import ListedRun, ps_facts, ps_text
 from paceline.views.status import run_lasts
 
 NEWEST = 20
+PRUNING = "old recordings"
 VERB = Verb(
     "ps",
     __doc__ or "",
     (
         ("paceline ps", "runs that last, and the newest 20"),
-        ("paceline ps --all --json", "every run that can be found, for a program"),
+        ("paceline ps --prune --older-than 30d", "delete the recordings of old runs"),
     ),
     (
-        Option("all", f"Every run, not only those that last and the newest {NEWEST}; those of rehearse and bench too."),
+        Option("all", f"Every run, not only those that last and the newest {NEWEST}; those of the bench too."),
         Option("status", "Only runs of this status. May be repeated.", "|".join(Status), default=(), repeatable=True),
         RUN_DIR,
+        *section(
+            PRUNING,
+            Option("prune", "Delete the recordings of runs of this directory that have ended."),
+            Option("older-than", "Only runs whose newest file is older than this.", "DURATION"),
+            Option("keep", "The newest N runs stay.", "N"),
+            Option("dry-run", "Delete nothing; list what would be deleted."),
+        ),
     ),
+    section_texts={
+        PRUNING: "A run stays if it may still be running, if its engine cannot be asked, or if another user owns it. "
+        "All tries of a job go together."
+    },
     page="""\
 It shows status, ranks, step, pace and age of each run, and the engine where a run was submitted. An engine is asked
 about each of its jobs that has not ended. If an engine does not answer, `paceline ps` names it on stderr.""",
@@ -51,7 +64,16 @@ about each of its jobs that has not ended. If an engine does not answer, `paceli
 _LAST_BYTES = 4096
 
 
+_FORMS = {"": ("all", "status"), "--prune": ("older-than", "keep", "dry-run")}
+
+
 def run(args: argparse.Namespace) -> int:
+    """Raises:  UsageError U03: options that do not belong together, or no status; as prune"""
+    refuse_other_forms(args, VERB, "--prune" if args.prune else "", _FORMS)
+    if args.prune:
+        from paceline.cli.prune import prune
+
+        return prune(args)
     wanted = [_status(text) for text in args.status]
     known = list_runs(Path(args.run_dir) if args.run_dir else None)
     runs = [one for one in _chosen(known, args.all or bool(wanted)) if not wanted or one.run.status in wanted]

@@ -1,4 +1,4 @@
-"""Write a run as one page of HTML: verdict, pace, late ranks, machines, stacks, logs. The file loads nothing."""
+"""Write a run as one page of HTML that loads nothing: verdict, pace, late ranks, machines, stacks, logs; or for other programs."""
 
 import argparse
 import json
@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.cli.output_file import write_output
-from paceline.cli.parsing import find_directories
+from paceline.cli.parsing import find_directories, refuse_other_forms
 from paceline.cli.progress import ProgressLine
 from paceline.cli.values import above_zero
 from paceline.cli.why import judge_run
 from paceline.diagnosis.case import Case
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.facts import Evidence
-from paceline.option import FURTHER_DIRECTORIES, RUN, RUN_DIR, Option, Verb
+from paceline.option import FURTHER_DIRECTORIES, RUN, RUN_DIR, Option, Verb, section
+from paceline.part import parts
 from paceline.recording.clocks import HostClocks
 from paceline.recording.evidence import evidence
 from paceline.recording.host_prices import host_price
@@ -31,34 +32,42 @@ from paceline.views.report.page import page_html
 from paceline.views.report.redaction import command_without_secrets, redacted
 from paceline.views.status import run_lasts
 
+_FORMATS = {name: one for part in parts() for name, one in part.report_formats().items()}
+_OF_THE_PAGE = (
+    Option("no-logs", "Leave out what the ranks wrote."),
+    Option(
+        "redact",
+        "Leave out values behind names like TOKEN, and credentials in URLs, everywhere. In the command line they always are.",
+    ),
+    Option(
+        "price",
+        "What one host costs in an hour, in US dollars, where the recording does not say it.",
+        "USD_PER_HOUR",
+    ),
+)
 VERB = Verb(
     "report",
     __doc__ or "",
     (
         ("paceline report", "the newest run here, as report-RUN.html"),
-        ("paceline report r-7f3a91 -o run.html --no-logs", "one file to send, without what the ranks wrote"),
+        ("paceline report --format trace --from 5m --to 6m", "a minute of every rank, for ui.perfetto.dev"),
     ),
     (
         RUN,
-        Option("html", "The file to write; - is standard output.", "FILE", letter="o", default_text="report-RUN.html"),
-        Option("no-logs", "Leave out what the ranks wrote."),
-        Option(
-            "redact",
-            "Leave out values behind names like TOKEN, and credentials in URLs, everywhere. In the command line they always are.",
-        ),
-        Option(
-            "price",
-            "What one host costs in an hour, in US dollars, where the recording does not say it.",
-            "USD_PER_HOUR",
-        ),
+        Option("format", "What is written.", choices=("html", *_FORMATS), default="html"),
+        Option("save", "The file to write; - is standard output.", "FILE", letter="o", default_text="named by the run"),
         RUN_DIR,
         FURTHER_DIRECTORIES,
+        *section("--format html", *_OF_THE_PAGE),
+        *(row for name, one in _FORMATS.items() for row in section(f"--format {name}", *one.options)),
     ),
+    section_texts={f"--format {name}": one.about for name, one in _FORMATS.items()},
     page="""\
 The page says first what happened and what to do, in the words of `paceline why`. It needs no network, so it opens from a disk and from a
 mail. Its script adds zoom, one cursor through all curves, search and sorting; where a policy forbids scripts, everything else is there.
 Of a run that lasts it is the state of now. At the end it says what it left out.""",
-    notes="`--json` prints `paceline.page/1`, what the page is made of: [its keys](schemas.md#pacelinepage1).",
+    notes="`--json` prints `paceline.page/1`, what the page is made of: [its keys](schemas.md#pacelinepage1); with `--format prometheus` "
+    "`paceline.metrics/1`: [its keys](schemas.md#pacelinemetrics1); with `--format trace` the Trace Event Format, with its own keys.",
 )
 
 
@@ -81,10 +90,15 @@ LIVE_LIMITS = ReadLimits(telemetry_bytes=4 << 20, step_bytes=16 << 20, log_bytes
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the page.
+    """Write the page, or the run in another format.
 
-    Raises:  UsageError U22: the file cannot be written; as find_directories and judge_run
+    Raises:  UsageError U22: the file cannot be written; U03: an option of another format; as find_directories and judge_run
     """
+    options = {"html": _OF_THE_PAGE} | {name: one.options for name, one in _FORMATS.items()}
+    forms = {f"--format {name}": [row.name for row in rows] for name, rows in options.items()}
+    refuse_other_forms(args, VERB, f"--format {args.format}", forms)
+    if args.format in _FORMATS:
+        return _FORMATS[args.format].write(args)
     price = None if args.price is None else above_zero("--price", args.price)
     directories = find_directories(args, "paceline report")
     with ProgressLine("reading the recording", shown=not args.json):
@@ -95,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(facts))
         return 0
-    name = args.html or f"report-{facts['identity']['run_id']}.html"
+    name = args.save or f"report-{facts['identity']['run_id']}.html"
     write_output(name, page_html(facts).encode(), "-o /tmp/report.html")
     return 0
 

@@ -145,7 +145,7 @@ def unequal_shards(channel: Channel, all_keys: Sequence[str], hosts: Sequence[st
         saw=f"{_named(with_most)}: {_files(most)}; {_named(with_least)}: {_files(least)}",
         next=f"make the number of files a multiple of {len(hosts)},"
         f" or use --channel {channel.name}={channel.source}:{FULLY_REPLICATED}",
-        more="paceline explain U15",
+        more="paceline help U15",
     )
 
 

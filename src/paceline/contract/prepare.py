@@ -224,5 +224,5 @@ def _left_out(name: str, text: str) -> Finding:
         what=f"{name} is not set: it would be too long for any process to start",
         saw=f"{len(text)} characters; Linux takes at most 131,071 bytes in one variable",
         next="let the script read input/config/*.json below $SAGEMAKER_BASE_DIR instead",
-        more="paceline explain U16",
+        more="paceline help U16",
     )

@@ -74,7 +74,7 @@ class LiveJudgement:
     """What was told of a finding while the run lasted, if it differs from what the recording says now."""
 
     code: str
-    """A code with a page: `paceline explain CODE`."""
+    """A code with a page: `paceline help CODE`."""
     ranks: tuple[int, ...]
     """Global ranks."""
     live: str

@@ -26,7 +26,7 @@ from paceline.user_names import user_name
 RUN_SCHEMA = "paceline.run/2"
 KNOWN_RUN_SCHEMA = "paceline.known_run/1"
 PRIVATE = 0o700
-# The folder of the short runs that `paceline rehearse` makes, beside the folder of the runs: rehearsals/rh-3f91ab/2x1/r-7f3a91.
+# The folder of the short runs that `paceline bench --rehearse` makes, beside the folder of the runs: rehearsals/rh-3f91ab/2x1/r-7f3a91.
 REHEARSALS = "rehearsals"
 _FORGET_AFTER_SECONDS = 7 * 24 * 3600
 _MOST_LISTED = 5
@@ -384,7 +384,7 @@ def _newest(root: Path, index: Path | None, verb: str) -> Path:
 
 
 def is_of_a_measurement(path: Path) -> bool:
-    """Whether `paceline rehearse` or `paceline bench` made the run for itself. It is found by its id, and is never the newest run."""
+    """Whether `paceline bench` made the run for itself. It is found by its id, and is never the newest run."""
     parts = path.parts[-4:]
     return len(parts) == 4 and parts[0] in _MEASUREMENTS and _MEASUREMENT.fullmatch(parts[1]) is not None
 

@@ -22,7 +22,7 @@ def causes_page(causes: Sequence[Cause]) -> str:
     lines = [
         "# Causes",
         "",
-        "Made by `make docs` from `src/paceline/rules/causes/`; `paceline explain CODE` prints the same pages.",
+        "Made by `make docs` from `src/paceline/rules/causes/`; `paceline help CODE` prints the same pages.",
         "What a finding looks like and how one is judged is in [diagnosis.md](diagnosis.md).",
         "",
         "*Preview*: tested on recorded or made-up evidence only, never with the real fault.",

@@ -11,7 +11,7 @@ def checks_page(checks: Sequence[Rule]) -> str:
     lines = [
         "# Checks",
         "",
-        "Made by `make docs` from `rules/checks/` and `rules/source/` of the package; `paceline explain CODE` prints the same pages.",
+        "Made by `make docs` from `rules/checks/` and `rules/source/` of the package; `paceline help CODE` prints the same pages.",
         "`paceline check` and `paceline submit` ask all of them, and an error stops the job. `paceline run` asks those that read the",
         "script: it stops where Python cannot parse a file (K06), and names the rest in one line; `--no-check` leaves them out. What a",
         "check needs and nobody knows is listed as *not judged*, never taken for fine. Nothing of the script is executed: the script,",

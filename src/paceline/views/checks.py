@@ -15,7 +15,7 @@ class MissingFact(msgspec.Struct, frozen=True):
     """A check that could not look."""
 
     code: str
-    """A code with a page: `paceline explain CODE`."""
+    """A code with a page: `paceline help CODE`."""
     missing: str
     """The fact that the check lacked."""
 

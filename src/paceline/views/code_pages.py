@@ -19,7 +19,7 @@ def codes_page(pages: Mapping[str, str], elsewhere: Mapping[str, str]) -> str:
     lines = [
         "# Codes",
         "",
-        "Made by `make docs` from `src/paceline/rules/`; `paceline explain CODE` prints the same pages. A code is never used twice.",
+        "Made by `make docs` from `src/paceline/rules/`; `paceline help CODE` prints the same pages. A code is never used twice.",
         "",
         "| Code | Title |",
         "|---|---|",

@@ -25,7 +25,7 @@ class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema
     """An error, for programs."""
 
     code: str
-    """A code with a page: `paceline explain CODE`."""
+    """A code with a page: `paceline help CODE`."""
     exit_code: int
     """Exit code of this command."""
     what: str

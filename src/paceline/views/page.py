@@ -1,4 +1,4 @@
-"""The page behind a code, as `paceline explain` prints it."""
+"""The page behind a code, as `paceline help` prints it."""
 
 from collections.abc import Mapping
 

@@ -19,7 +19,7 @@ def restart_finding(found: Restart) -> Finding | None:
             what=f"attempt {found.attempt} loaded {_file(found)}, and its model is as new",
             saw=f"{found.not_used}{_steps_before(found)}",
             next="edit the script: load_state_dict without strict=False names the parameters that do not fit",
-            more="paceline explain F17",
+            more="paceline help F17",
         )
     lost = "" if found.lost_steps is None else f"; {_lost(found.lost_steps)}"
     loaded = f"{_file(found)}: {found.not_used}" if found.not_used else "nothing"
@@ -29,7 +29,7 @@ def restart_finding(found: Restart) -> Finding | None:
         what=f"attempt {found.attempt} began again from the start of the script{lost}",
         saw=f"before its first step it loaded {loaded}",
         next="edit the script: load a checkpoint before the first step, and save one every some hundred steps",
-        more="paceline explain F14",
+        more="paceline help F14",
     )
 
 

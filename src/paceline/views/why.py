@@ -83,7 +83,7 @@ class CheckedDocument(msgspec.Struct, frozen=True):
     """What `paceline check` found before the run."""
 
     code: str
-    """A code with a page: `paceline explain CODE`."""
+    """A code with a page: `paceline help CODE`."""
     place: str
     """FILE:LINE; empty: it is about the command line."""
     what: str
@@ -151,7 +151,7 @@ def finding_lines(finding: CauseFinding, page: WhyPage, *, more: bool = True) ->
         lines += _rows("", [f"noticed {duration(finding.detected_after_seconds)} after it began"])
     lines += _rows("not", finding.ruled_out)
     lines += _rows("next", finding.next)
-    return lines + (_rows("more", [f"paceline explain {finding.code}"]) if more and finding.code != NO_CODE else [])
+    return lines + (_rows("more", [f"paceline help {finding.code}"]) if more and finding.code != NO_CODE else [])
 
 
 def earlier(diagnosis: Diagnosis, case: Case) -> Iterator[EarlierFinding]:

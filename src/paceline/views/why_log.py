@@ -18,7 +18,7 @@ def logs_text(
 ) -> str:
     """The files that were read, the candidates with the commands that would decide between them, and what was not judged.
 
-    `pages`: codes that `paceline explain` knows.
+    `pages`: codes that `paceline help` knows.
     """
     blocks = [crop(_read(logs, dumps), page.width, ascii_only=page.ascii_only)]
     if not diagnosis.findings:

@@ -51,7 +51,7 @@ def test_what_stops_the_job_comes_first():
     error = refusal(verdicts)
     assert error is not None
     assert (error.code, error.what, error.saw, error.next) == ("K03", "it is so (and 1 more error)", "this", "that")
-    assert error.more == "paceline explain K03"
+    assert error.more == "paceline help K03"
     assert error.exit_code == 2
 
 

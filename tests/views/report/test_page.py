@@ -49,7 +49,7 @@ def test_the_page_says_who_and_why_and_what_next_first(run, capsys):
     texts = " ".join(" ".join(Tree(page_html(facts)).texts).split())
     finding = facts["verdict"]["findings"][0]
     assert f"stall[N01] {finding['title']}: rank 1 on localhost, since step 12 (confidence: high)" in texts
-    for said in (*finding["saw"], *finding["ruled_out"], *finding["next"], "paceline explain N01"):
+    for said in (*finding["saw"], *finding["ruled_out"], *finding["next"], "paceline help N01"):
         assert " ".join(said.split()) in texts
     order = ["What happened stall", "How fast?", "Where the time went compute", "Machines localhost"]
     places = [texts.index(words) for words in order]

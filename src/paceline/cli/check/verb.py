@@ -51,7 +51,7 @@ VERB = Verb(
     passed_on=tuple(row for row in RUN.options if row.name in _OF_THE_JOB),
     epilog="The options of `paceline run` that describe a job are taken too, so that its checks know of how many ranks it is.",
     page="""\
-Each finding names its file and line, and has a page: `paceline explain K07`. The files that the script imports are
+Each finding names its file and line, and has a page: `paceline help K07`. The files that the script imports are
 looked at too, where they lie below its directory and are imported for certain; what is found in them is a warning.
 A script or a notebook that builds an estimator of SageMaker (`Estimator`, `PyTorch`, `TensorFlow`, `ModelTrainer`) is a job: each is
 checked as `fit()` would check it, with its own script; values that are known only when it runs are listed as not judged.

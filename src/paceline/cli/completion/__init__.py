@@ -1,1 +1,1 @@
-"""`paceline completion`: completion scripts for shells, generated from the rows of the verbs."""
+"""`paceline help --completion`: completion scripts for shells, generated from the rows of the verbs."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from paceline.cli.completion.words import CompletedVerb, Completions, completions_of
 
 _HEAD = """\
-# Completion of paceline for bash; `paceline completion bash` writes it.
+# Completion of paceline for bash; `paceline help --completion bash` writes it.
 
 # Sets REPLY to what can stand behind an option of a verb; fails where that is a flag, or no option at all.
 _paceline_value() {

@@ -6,7 +6,7 @@ from paceline.cli.completion.words import CompletedVerb, Completions, Kind, comp
 from paceline.option import Option
 
 _HEAD = """\
-# Completion of paceline for fish; `paceline completion fish` writes it.
+# Completion of paceline for fish; `paceline help --completion fish` writes it.
 
 # VERB OPTION: succeeds where that takes a value.
 function __paceline_takes_value

@@ -7,7 +7,7 @@ from paceline.option import Option
 
 _HEAD = """\
 #compdef paceline
-# Completion of paceline for zsh; `paceline completion zsh` writes it.
+# Completion of paceline for zsh; `paceline help --completion zsh` writes it.
 
 _paceline_runs() {
     local -a ids

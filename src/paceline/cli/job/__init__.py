@@ -1,1 +1,1 @@
-"""Makes a job of a command line: the common part of `run`, `submit`, `rehearse` and `bench`."""
+"""Makes a job of a command line: the common part of `run`, `submit` and `bench`."""

@@ -46,7 +46,7 @@ _OF_THE_FILE = (
 )
 BESIDE_JOB = frozenset({
     "job", *MEETING, *_OF_THE_FILE, "base_dir", "opt_ml",
-    "link_rate", "link_delay", "link_loss", "zones", "zone_delay", "host_cpus", "host_memory",
+    "network",
 })  # fmt: skip
 """Options that a host may give for itself beside --job; all others belong to the job."""
 

@@ -22,14 +22,16 @@ class CompletionAsked(UsageError):
         super().__init__(
             "U05",
             f"--print-completion {shell} prints a script, and starts nothing",
-            next=f"paceline completion {shell}",
+            next=f"paceline help --completion {shell}",
         )
         self.shell = shell
 
 
 def _asked_completion(shell: str) -> str:
     if shell == "tcsh":
-        raise UsageError("U03", f"paceline has no completion script for {shell}", next="paceline completion bash")
+        raise UsageError(
+            "U03", f"paceline has no completion script for {shell}", next="paceline help --completion bash"
+        )
     if shell in ("bash", "zsh"):
         raise CompletionAsked(shell)
     return shell

@@ -171,7 +171,7 @@ results[].points.{name}  [seconds, median absolute deviation in seconds, number 
     ),
     Schema(
         name="paceline.completion/1",
-        where="`paceline completion --json`",
+        where="`paceline help --completion SHELL --json`",
         keys="""
 shell    The shell that reads the script.
 script   The script.
@@ -190,7 +190,7 @@ job.*   See [paceline.job/1](#pacelinejob1).
     ),
     Schema(
         name="paceline.curve/1",
-        where="`curve.json` of `paceline rehearse`; `paceline plan --curve FILE` reads it",
+        where="`curve.json` of `paceline bench --rehearse`; `paceline plan --curve FILE` reads it",
         page="rehearse.md",
         keys="""
 hosts             Number of hosts.
@@ -223,12 +223,14 @@ among.points      [bytes, seconds].
     ),
     Schema(
         name="paceline.explain/1",
-        where="`paceline explain --json`",
+        where="`paceline help --json`, of a code `paceline help CODE --json`",
         page="codes.md",
         keys="""
+verbs                     Without a CODE: every verb with what it does.
+verbs.{name}              What one verb does.
 codes                     Without a CODE: every code with the title of its page.
 codes.{name}              Title of one page.
-code  A code with a page: `paceline explain CODE`.
+code  A code with a page: `paceline help CODE`.
 title                     Title of the page.
 what_it_means             Its sections, as text.
 why_it_matters            Section.
@@ -285,7 +287,7 @@ python_version     Version of the agent's Python.
     ),
     Schema(
         name="paceline.instances/1",
-        where="`paceline instances --json`",
+        where="`paceline plan --instances --json`",
         page="instances.md",
         keys="""
 instances                                  Without `--accelerators`: the machine types.
@@ -440,7 +442,7 @@ against.not_judged
     ),
     Schema(
         name="paceline.prune/2",
-        where="`paceline prune --json`",
+        where="`paceline ps --prune --json`",
         document="paceline.views.prune:PruneDocument",
     ),
     Schema(
@@ -450,7 +452,7 @@ against.not_judged
     ),
     Schema(
         name="paceline.rehearsal/2",
-        where="`paceline rehearse --json`, its `rehearsal.json`; `paceline plan --rehearsal FILE` reads it",
+        where="`paceline bench --rehearse --json`, its `rehearsal.json`; `paceline plan --rehearsal FILE` reads it",
         page="rehearse.md",
         document="paceline.planner.rehearsal:Rehearsal",
         keys="""
@@ -570,7 +572,7 @@ job.platform.*             Fields of CreateTrainingJob.
     ),
     Schema(
         name="paceline.metrics/1",
-        where="`paceline metrics --json`",
+        where="`paceline report --format prometheus --json`",
         document="paceline.views.metrics:MetricsDocument",
     ),
     Schema(

@@ -19,7 +19,7 @@ one for each line; `run`, whose stdout belongs to your script, writes it to stde
 
 A RUN is an id (`r-37f901`), the beginning of an id, or a directory. Without RUN, a verb takes the newest run of this directory. If this
 directory has no runs, the verb refuses (U09) and names the runs of other directories, with the command for the newest of them: no verb
-takes a run of another directory without its id. Runs that `rehearse` and `bench` make for themselves are never the newest.
+takes a run of another directory without its id. Runs that `bench` makes for itself are never the newest.
 
 A word has one meaning over all verbs. `--run-dir` is the directory below which recordings are, `--dir` a further directory of the same
 run from another host. `--hosts` names hosts, and `--host-counts` counts them. `--local-hosts` makes hosts on this machine. A time is a
@@ -28,7 +28,7 @@ duration: `90`, `90s`, `15m`, `12h`, `1d` or `1h30m`.
 Unambiguous beginnings of options are taken (`--inter 5s`). Of the options of [`run`](#paceline-run) only torchrun's are, there and where
 they are passed on. Letters are those of torchrun and of nccl-tests: with `bench COLLECTIVE`, `-m`, `-r`, `-t`, `-f`, `-n`, `-o`, `-g`
 and `-b` mean what they mean in nccl-tests, and not `--module`, `--redirects`, `--tee`, `--follow`, `--tail` and
-`--html`. With `bench step`, `-m` is `--module`.
+`--save`. With `bench step`, `-m` is `--module`.
 
 `paceline --version` prints the version, `paceline --help` the verbs, `paceline help VERB` the options of one verb."""
 

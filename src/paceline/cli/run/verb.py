@@ -29,7 +29,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     try:
         args = parse_run(argv, os.environ)
     except CompletionAsked as asked:
-        from paceline.cli.completion.verb import script
+        from paceline.cli.completion.script import script
 
         print(script(asked.shell), end="")
         raise SystemExit(0) from None

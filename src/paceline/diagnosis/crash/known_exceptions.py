@@ -126,7 +126,7 @@ KNOWN = (
     ),
     _known(
         r"instance_type \S+ is not supported by (?:smdataparallel|smdistributed)",
-        "paceline instances --for smddp lists the types that SMDDP serves, with the reasons; on any other type: "
+        "paceline plan --instances --for smddp lists the types that SMDDP serves, with the reasons; on any other type: "
         "distribution={'torch_distributed': {'enabled': True}}",
         "sagemaker-python-sdk v2, fw_utils.validate_smdistributed",
         no_line_at_fault=True,

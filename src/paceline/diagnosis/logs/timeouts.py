@@ -278,7 +278,7 @@ def _finding(first: LoggedWait, absent: Sequence[int], everyone: bool, saw: tupl
         level=Level.STALL,
         confidence=Confidence.UNCLEAR,
         saw=saw,
-        next=(*((_TRANSPORT, _RECORDER) if everyone or begins else (_RECORDER, WHERE_IT_IS)), "paceline explain C13"),
+        next=(*((_TRANSPORT, _RECORDER) if everyone or begins else (_RECORDER, WHERE_IT_IS)), "paceline help C13"),
     )
 
 

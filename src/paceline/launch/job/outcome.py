@@ -107,7 +107,7 @@ def failed_step(step: int, deaths: int, exits: Sequence[RankExit]) -> Outcome:
         saw="each time a rank or its loader worker was killed before a later step was kept; "
         f"the last one, rank {first.rank} on {first.host}, {how_it_ended(first)}",
         next="paceline why",
-        more="paceline explain F07",
+        more="paceline help F07",
     )
     return failed(exits, more=f"{finding.what} (F07)", finding=finding)
 
@@ -120,7 +120,7 @@ def hung_step(step: int, times: int, stop: Stop) -> Outcome:
         what=f"step {step} failed {times} times: it is the script",
         saw=f"each time a rank hung or was killed before a later step was kept; the last time: {stop.reason}",
         next="paceline why",
-        more="paceline explain F07",
+        more="paceline help F07",
     )
     ended = stopped(stop)
     return replace(ended, reason=f"{ended.reason}; {finding.what} (F07)", finding=finding)
@@ -142,7 +142,7 @@ def mismatched(exits: Sequence[RankExit]) -> Outcome:
             what="the state or the batch after resuming is not the one that was kept",
             saw=f"rank {first.rank} on {first.host} compared them and stopped; nothing was trained on it",
             next=f"paceline logs --rank {first.rank} --stderr",
-            more="paceline explain F03",
+            more="paceline help F03",
         ),
     )
 
@@ -163,7 +163,7 @@ def not_put_back(step: int, exits: Sequence[RankExit]) -> Outcome:
             what=f"the saved state of step {step} could not be put back",
             saw=f"rank {first.rank} on {first.host} said why, and ended before it trained; the saved state is unchanged",
             next=f"paceline logs --rank {first.rank} --stderr",
-            more="paceline explain F05",
+            more="paceline help F05",
         ),
     )
 

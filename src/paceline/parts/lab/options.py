@@ -10,15 +10,9 @@ OPTIONS = (
         kind=int,
     ),
     Option(
-        "link-rate",
-        "Rate of each local host's link, such as 1gbit. Needs root, as do the next six.",
-        "RATE",
+        "network",
+        "Links of the local hosts: 1gbit,5ms,loss=0.1%. Also zones=2,zone-delay=1ms and limits: cpus=0.5,memory=2gib. Needs root.",
+        "RATE,DELAY,NAME=VALUE,...",
         more="See [emulation.md](emulation.md#rehearsing-a-network).",
     ),
-    Option("link-delay", "Time from one local host to another, such as 5ms.", "DELAY"),
-    Option("link-loss", "Share of frames lost between local hosts, such as 0.1%.", "PERCENT"),
-    Option("zones", "Spread the local hosts over N zones, in order.", "N", kind=int),
-    Option("zone-delay", "Further delay between local hosts of different zones, such as 1ms.", "DELAY"),
-    Option("host-cpus", "CPUs of each local host, such as 0.5.", "N"),
-    Option("host-memory", "Memory of each local host, such as 2gib.", "SIZE"),
 )

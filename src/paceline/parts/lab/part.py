@@ -15,12 +15,8 @@ if TYPE_CHECKING:
 class Lab(Part):
     def verbs(self) -> Mapping[str, PartVerb]:
         return {
-            "rehearse": PartVerb(
-                about="train a few steps at small sizes and predict larger ones",
-                module="paceline.parts.lab.cli.rehearse",
-            ),
             "bench": PartVerb(
-                about="time collectives, find slow hosts, compare strategies", module="paceline.parts.lab.cli.bench"
+                about="time collectives, find slow hosts, rehearse a script", module="paceline.cli.bench"
             ),
         }
 

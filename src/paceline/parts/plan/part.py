@@ -20,10 +20,6 @@ class Planning(Part):
             "plan": PartVerb(
                 about="predict what a job needs, how fast it runs and what it costs", module="paceline.parts.plan.cli"
             ),
-            "instances": PartVerb(
-                about="show machine types, their figures and the jobs that they suit",
-                module="paceline.parts.plan.cli.instances",
-            ),
         }
 
     def options(self, verb: str) -> Mapping[str, Sequence[Option]]:

@@ -35,7 +35,7 @@ def new_folder(root: Path) -> Path:
             "U22",
             "the rehearsal cannot be recorded",
             saw=f"{error.filename or folder}: {error.strerror}",
-            next="PACELINE_HOME=/a/directory/with/room paceline rehearse ...",
+            next="PACELINE_HOME=/a/directory/with/room paceline bench --rehearse ...",
         ) from error
     return folder
 
@@ -52,7 +52,7 @@ def write_rehearsal(path: Path, rehearsal: Rehearsal) -> None:
             "U22",
             f"{path} cannot be written",
             saw=str(error.strerror),
-            next="PACELINE_HOME=/a/directory/with/room paceline rehearse ...",
+            next="PACELINE_HOME=/a/directory/with/room paceline bench --rehearse ...",
         ) from error
 
 
@@ -67,11 +67,17 @@ def read_rehearsal(text: str, root: Path | None = None) -> Rehearsal:
     except (OSError, ValueError) as error:
         reason = str(error.strerror) if isinstance(error, OSError) else str(error)
         raise UsageError(
-            "P09", f"{path} is no rehearsal that can be read", saw=reason, next="paceline rehearse train.py --sizes 1,2"
+            "P09",
+            f"{path} is no rehearsal that can be read",
+            saw=reason,
+            next="paceline bench --rehearse train.py --sizes 1,2",
         ) from None
     if not rehearsal.sizes:
         raise UsageError(
-            "P09", f"{path} measured nothing", saw="it has no size", next="paceline rehearse train.py --sizes 1,2"
+            "P09",
+            f"{path} measured nothing",
+            saw="it has no size",
+            next="paceline bench --rehearse train.py --sizes 1,2",
         )
     return rehearsal
 
@@ -84,7 +90,7 @@ def _path(text: str, root: Path) -> Path:
                 "P09",
                 "no rehearsal has been made here",
                 saw=f"looked in {root}",
-                next="paceline rehearse train.py --sizes 1,2",
+                next="paceline bench --rehearse train.py --sizes 1,2",
             )
         return found[-1]
     path = Path(text)

@@ -1,11 +1,11 @@
-"""`paceline run --web` serves the page of the run beside it; verbs write what other programs show."""
+"""`paceline run --web` serves the page of the run beside it; `paceline report` writes what other programs show."""
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 
 from paceline.errors import UsageError
 from paceline.option import Option
-from paceline.part import Part, PartVerb, RunPart
+from paceline.part import Part, PartVerb, ReportFormat, RunPart
 
 WEB = Option(
     "web",
@@ -17,23 +17,20 @@ WEB = Option(
 class Web(Part):
     def verbs(self) -> Mapping[str, PartVerb]:
         return {
-            "web": PartVerb(
-                about="serve runs and their pages live, for a browser", module="paceline.parts.web.cli.web"
-            ),
-            "metrics": PartVerb(
-                about="print a run in the text format of Prometheus",
-                module="paceline.parts.web.cli.metrics",
-                reads_recordings=True,
-            ),
-            "timeline": PartVerb(
-                about="write what each rank did when, as a trace to look at",
-                module="paceline.parts.web.cli.timeline",
-                reads_recordings=True,
-            ),
+            "web": PartVerb(about="serve runs and their pages live, for a browser", module="paceline.cli.web"),
         }
 
     def options(self, verb: str) -> Mapping[str, Sequence[Option]]:
         return {"no-check": (WEB,)} if verb == "run" else {}
+
+    def report_formats(self) -> Mapping[str, ReportFormat]:
+        from paceline.cli import metrics, tensorboard, timeline
+
+        return {
+            "prometheus": metrics.FORMAT,
+            "tensorboard": tensorboard.FORMAT,
+            "trace": timeline.FORMAT,
+        }
 
     def on_run(self, args: Namespace) -> RunPart:
         """Raises:  UsageError U05: another process runs the first host."""

@@ -111,7 +111,7 @@ def _next(case: Case, tempo: StepTiming, late: Late) -> Iterator[str]:
     if len({rank.host for rank in tempo.ranks}) > 1:
         yield f"compare its host ({_hosts(late.ranks)}) with the others: paceline top {case.run.id}"
     else:
-        yield f"what it did when: paceline timeline {case.run.id}"
+        yield f"what it did when: paceline report --format trace {case.run.id}"
 
 
 def _hosts(ranks: tuple[RankTiming, ...]) -> str:

@@ -20,7 +20,7 @@ What it means: One of five things is wrong with the machine type. It is not in t
   supported. "saw" has the reason in numbers, "next" the nearest type that works.
 Why it matters: A wrong name is refused only after the code was uploaded. Published lists contain names that never
   existed, such as ml.p3dn.48xlarge. A type that cannot run the job fails after it was paid for.
-What to do: Use the type under "next", or look types up: `paceline instances TYPE --for smddp`. For smdistributed
+What to do: Use the type under "next", or look types up: `paceline plan --instances TYPE --for smddp`. For smdistributed
   there is only a warning, because paceline does not use AWS's library: its own exchange runs on every type. A type
   whose family is newer than the catalogue also gives only a warning. A machine of your own needs no type.
 Source: paceline/catalog/data; botocore, CreateTrainingJob, TrainingInstanceType; SMDDP release notes.
@@ -59,7 +59,7 @@ def _no_such_type(name: str, before: BeforeRun) -> Finding:
         what=f"there is no machine type {name!r} in the catalogue"
         + (f"; the family {family} may be newer than the catalogue" if is_new else ""),
         saw=f"the nearest are {', '.join(near)}" if near else "the catalogue has no similar name",
-        next=f"instance_type={near[0]!r}" if near else "paceline instances",
+        next=f"instance_type={near[0]!r}" if near else "paceline plan --instances",
     )
 
 
@@ -98,7 +98,7 @@ def _finding(what: str, why: Support, name: str, severity: Severity) -> Finding:
         saw=_words(why, True),
         next=f"instance_type={near[0]!r}" + (f", or {' or '.join(near[1:])}" if near[1:] else "")
         if near
-        else f"paceline instances {name}",
+        else f"paceline plan --instances {name}",
     )
 
 

@@ -17,7 +17,7 @@ Why it matters: NCCL refuses two ranks on one GPU, minutes after the start. With
 What to do: Start one rank for each GPU: `--nproc-per-node gpu`, processes_per_host= of `mpi`, or no number under
   `torch_distributed`. A single process that drives all GPUs itself (spawn, DataParallel, device_map) is not reported
   if the script shows it.
-Source: the catalogue's GPU counts, or the host's own; aws/amazon-sagemaker-examples issue 2023; paceline explain R08.
+Source: the catalogue's GPU counts, or the host's own; aws/amazon-sagemaker-examples issue 2023; paceline help R08.
 """
 
 # Under these, one process drives all GPUs of a host.

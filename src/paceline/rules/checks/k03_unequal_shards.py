@@ -17,7 +17,7 @@ Why it matters: Ranks with less data run out of batches first, and the others wa
 What to do: Write the data as a multiple of the number of hosts; a multiple of the number of ranks is better still. Or
   use FullyReplicated and let a DistributedSampler distribute the samples. The script can also join uneven ranks:
   `with model.join():`.
-Source: SageMaker API, S3DataSource, S3DataDistributionType; paceline/contract/channels.py; paceline explain M05.
+Source: SageMaker API, S3DataSource, S3DataDistributionType; paceline/contract/channels.py; paceline help M05.
 """
 
 

@@ -21,7 +21,7 @@ Why it matters: Only the launcher knows rank and size. If two sources disagree, 
 What to do: Remove the variable from `environment`. Set the number of hosts and ranks with instance_count and
   distribution, or with --nnodes and --nproc-per-node, and a port with --master-port. The job may set SM_MODEL_DIR and
   SM_OUTPUT_DATA_DIR; they are not reported.
-Source: torch.distributed.run, "Environment Variables"; docs/contract.md; paceline explain R06.
+Source: torch.distributed.run, "Environment Variables"; docs/contract.md; paceline help R06.
 """
 
 # Variables that differ per rank or say how ranks meet.

@@ -14,7 +14,7 @@ Why it matters: Every host looks for the first one on itself. The first host wai
   nobody.
 What to do: On every host `--master-addr NAME`, a name or an address of the first host that the others can reach. Several hosts on one
   machine: `--local-hosts N`.
-Source: torch.distributed.run, --master-addr; paceline explain R02.
+Source: torch.distributed.run, --master-addr; paceline help R02.
 """
 
 _LOOPBACK = re.compile(r"127\.|localhost$|::1$|\[::1\]$")

@@ -12,7 +12,7 @@ What it means: On the first host another process listens on the port on which th
   listen there (ports below 1024).
 Why it matters: The job is refused at its start (U04), or, with a script that chooses the port itself, meets somebody else's job.
 What to do: Choose another one: `--master-port`. The message names the process that has it, where this user may see that.
-Source: bind(2), EADDRINUSE and EACCES; paceline explain U04.
+Source: bind(2), EADDRINUSE and EACCES; paceline help U04.
 """
 
 

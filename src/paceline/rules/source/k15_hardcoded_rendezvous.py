@@ -19,7 +19,7 @@ Why it matters: With more than one host, "localhost" sends each host to itself. 
   so that they never meet, on one host too. Such lines remain from tests on one machine, or from mp.spawn.
 What to do: Remove the lines; init_process_group reads all of it from the environment. If the script also runs alone,
   use `os.environ.setdefault("MASTER_ADDR", "localhost")`, which keeps the launcher's value.
-Source: torch.distributed, "Environment variable initialization"; paceline explain R02, R06.
+Source: torch.distributed, "Environment variable initialization"; paceline help R02, R06.
 """
 
 _MEETING = ("MASTER_ADDR", "MASTER_PORT")

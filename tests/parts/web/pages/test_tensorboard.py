@@ -1,4 +1,4 @@
-"""The published tensorboard package reads what `paceline metrics --tensorboard` writes."""
+"""The published tensorboard package reads what `paceline report --format tensorboard` writes."""
 
 import pytest
 from kept import kept
@@ -12,7 +12,10 @@ def test_tensorboard_reads_the_figures_of_the_run_and_of_its_machine(tmp_path):
     reader = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason="no tensorboard: make web-ci installs it"
     )
-    assert main(["metrics", str(kept("straggler", tmp_path)[0]), "--tensorboard", str(tmp_path / "logs")]) == 0
+    assert (
+        main(["report", str(kept("straggler", tmp_path)[0]), "--format", "tensorboard", "-o", str(tmp_path / "logs")])
+        == 0
+    )
     (run,) = (tmp_path / "logs").iterdir()
     found = {}
     for place in run.iterdir():

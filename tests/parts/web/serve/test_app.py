@@ -189,7 +189,7 @@ def test_a_list_that_has_not_changed_costs_few_bytes(app):
 def test_metrics_are_those_of_the_verb(app, root, capsys):
     from paceline.cli import main
 
-    assert main(["metrics", str(root / "r-000001"), "--worst", "0"]) == 0
+    assert main(["report", "--format", "prometheus", str(root / "r-000001"), "--worst", "0"]) == 0
     names = [line.split()[2] for line in capsys.readouterr().out.splitlines() if line.startswith("# TYPE")]
     text = get(app, "/metrics?run=r-000001").body.decode()
     assert [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")] == names

@@ -35,7 +35,7 @@ def values(text):
 
 
 def test_the_metrics_of_a_hang_say_what_why_says(capsys):
-    assert main(["metrics", ASLEEP]) == 0
+    assert main(["report", "--format", "prometheus", ASLEEP]) == 0
     found = values(capsys.readouterr().out)
     run = 'run="r-4ff4d0"'
     assert found[f"paceline_steps_total{{{run}}}"] == 12
@@ -45,8 +45,14 @@ def test_the_metrics_of_a_hang_say_what_why_says(capsys):
     assert f"paceline_ranks{{{run}}}" not in found, "of a run that has ended, nobody counts who is here"
 
 
+def test_the_metrics_are_written_to_a_file_whole(tmp_path, capsys):
+    assert main(["report", "--format", "prometheus", ASLEEP, "-o", str(tmp_path / "run.prom")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'run.prom'}\n"
+    assert "\npaceline_steps_total{" in (tmp_path / "run.prom").read_text()
+
+
 def test_json_has_the_same_values(capsys):
-    assert main(["metrics", ASLEEP, "--json", "--worst", "0"]) == 0
+    assert main(["report", "--format", "prometheus", ASLEEP, "--json", "--worst", "0"]) == 0
     found = json.loads(capsys.readouterr().out)
     names = [one["name"] for one in found["metrics"]]
     assert found["schema"] == "paceline.metrics/1" and len(names) == len(set(names))

@@ -139,10 +139,10 @@ def test_a_hang_lasts_from_its_begin_to_what_ends_it():
 
 
 def test_both_formats_have_the_same_of_a_recording(tmp_path, capsys):
-    assert main(["timeline", ASLEEP, "-o", str(tmp_path / "run.pftrace")]) == 0
+    assert main(["report", "--format", "trace", ASLEEP, "-o", str(tmp_path / "run.pftrace")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'run.pftrace'}\n"
     tracks, events = packets((tmp_path / "run.pftrace").read_bytes())
-    assert main(["timeline", ASLEEP, "--json"]) == 0
+    assert main(["report", "--format", "trace", ASLEEP, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)["traceEvents"]
     count = {kind: sum(event["ph"] == kind for event in shown) for kind in "BEiCM"}
     assert [count[kind] for kind in "BEiC"] == [
@@ -154,7 +154,7 @@ def test_both_formats_have_the_same_of_a_recording(tmp_path, capsys):
 
 
 def test_a_window_and_ranks_are_chosen(capsys):
-    assert main(["timeline", ASLEEP, "--json", "--rank", "1", "--to", "1s"]) == 0
+    assert main(["report", "--format", "trace", ASLEEP, "--json", "--rank", "1", "--to", "1s"]) == 0
     shown = json.loads(capsys.readouterr().out)["traceEvents"]
     assert not [event for event in shown if event["ph"] == "B" and event["name"].startswith("step")]
     assert not [event for event in shown if "rank 0" in str(event.get("args", ""))]
@@ -171,7 +171,7 @@ def test_a_window_and_ranks_are_chosen(capsys):
 )
 def test_what_cannot_be_is_refused(words, code, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["timeline", *words]) == 2
+    assert main(["report", "--format", "trace", *words]) == 2
     assert f"error[{code}]" in capsys.readouterr().err
 
 
@@ -179,7 +179,7 @@ def test_the_published_classes_read_every_field(capsysbinary):
     trace_pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     from google.protobuf.unknown_fields import UnknownFieldSet
 
-    assert main(["timeline", ASLEEP, "-o", "-"]) == 0
+    assert main(["report", "--format", "trace", ASLEEP, "-o", "-"]) == 0
     trace = trace_pb2.Trace()
     trace.ParseFromString(capsysbinary.readouterr().out)
     for packet in trace.packet:

@@ -175,7 +175,7 @@ def check_started_by_mpi(here: MpiWorld, size: int) -> None:
 
 
 def _words(code: str, what: str, saw: str, next: str) -> str:
-    return f"error[{code}]: {what}\n  saw       {saw}\n  next      {next}\n  more      paceline explain {code}"
+    return f"error[{code}]: {what}\n  saw       {saw}\n  next      {next}\n  more      paceline help {code}"
 
 
 def rendezvous(url: str, timeout: timedelta, **_: Any) -> Iterator[tuple[Store, int, int]]:

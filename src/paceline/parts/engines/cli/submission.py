@@ -20,7 +20,7 @@ from paceline.recording.runs import runs_root
 # Options that the engine sets: how hosts meet, their names, where they record.
 OF_THE_ENGINE = (
     "node_rank", "master_addr", "master_port", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "standalone", "local_addr", "store_port",
-    "link_rate", "link_delay", "link_loss", "zones", "zone_delay", "host_cpus", "host_memory", "run_id",
+    "network", "run_id",
     "token_file", "no_token", "base_dir", "opt_ml",
 )  # fmt: skip
 # Options of `paceline run` that say nothing about a job that an engine runs.

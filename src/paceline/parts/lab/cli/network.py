@@ -1,17 +1,16 @@
-"""Makes a Network of the options of `paceline run --local-hosts` for links, zones and limits. It has no side effects.
+"""Makes a Network of `paceline run --local-hosts N --network 1gbit,5ms,loss=0.1%`: links, zones and limits. It has no side effects.
 
-Each option raises UsageError X30 if its value is implausible, X31 without --local-hosts, X32 if options do not fit
-together.
+It raises UsageError X30 if a value is implausible, X31 without --local-hosts, X32 if the words do not fit together.
 """
 
 import argparse
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Mapping
 
 from paceline.errors import UsageError
 from paceline.parts.lab.emulate.network import Network
-
-OPTIONS = ("link-rate", "link-delay", "link-loss", "zones", "zone-delay", "host-cpus", "host-memory")
+from paceline.spelling import nearest
 
 _NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
 _QUANTITY = re.compile(rf"{_NUMBER}\s*(\D*)")
@@ -25,87 +24,165 @@ _DOUBTFUL = {
 _LEAST_RATE_MBIT, _MOST_DELAY_MS, _LEAST_MEMORY_BYTES, _LEAST_CPUS = 0.1, 10_000.0, 16 << 20, 0.01
 
 
-def network_of(args: argparse.Namespace) -> Network | None:
-    """The requested network; None if no option of it is given.
+class UnlikelyValue(Exception):
+    """A value of the network that cannot be meant, and one that can."""
 
-    Raises:  UsageError X30 value, X31 no --local-hosts, X32 options that do not fit together
+    def __init__(self, what: str, instead: str, saw: str = "") -> None:
+        super().__init__(what)
+        self.instead, self.saw = instead, saw
+
+
+def network_of(args: argparse.Namespace) -> Network | None:
+    """The requested network; None if none is.
+
+    Holds:   "1gbit,5ms" == "rate=1gbit,delay=5ms"
+    Raises:  UsageError X30 value, X31 no --local-hosts, X32 words that do not fit together
     """
-    given = [f"--{name} {value}" for name in OPTIONS if (value := getattr(args, name.replace("-", "_"))) is not None]
-    if not given:
+    if args.network is None:
         return None
     if args.local_hosts is None:
         raise UsageError(
             "X31",
-            f"{given[0].split()[0]} is for hosts on this machine, and --local-hosts is not given",
-            saw=" ".join(given),
-            next=f"paceline run --local-hosts 2 {' '.join(given)} ...",
+            "--network is for hosts on this machine, and --local-hosts is not given",
+            saw=f"--network {args.network}",
+            next=f"paceline run --local-hosts 2 --network {shlex.quote(args.network)} ...",
         )
-    network = Network(
-        rate_mbit=None if args.link_rate is None else rate_mbit(args.link_rate),
-        delay_ms=0.0 if args.link_delay is None else delay_ms("--link-delay", args.link_delay),
-        loss_fraction=0.0 if args.link_loss is None else loss_fraction(args.link_loss),
-        zone_count=1 if args.zones is None else args.zones,
-        zone_delay_ms=0.0 if args.zone_delay is None else delay_ms("--zone-delay", args.zone_delay),
-        host_cpus=None if args.host_cpus is None else cpus(args.host_cpus),
-        host_memory_bytes=None if args.host_memory is None else memory_bytes(args.host_memory),
+    words = _words(args.network)
+    values = {name: _value(words, name) for name in words}
+    _fit(args.local_hosts, words, values)
+    return Network(
+        rate_mbit=values.get("rate"),
+        delay_ms=values.get("delay", 0.0),
+        loss_fraction=values.get("loss", 0.0),
+        zone_count=int(values.get("zones", 1)),
+        zone_delay_ms=values.get("zone-delay", 0.0),
+        host_cpus=values.get("cpus"),
+        host_memory_bytes=int(values["memory"]) if "memory" in values else None,
     )
-    _fit(args, network, given)
-    return network
+
+
+def _words(text: str) -> dict[str, str]:
+    """What is said, by its name. A rate and a delay need no name: their units tell them apart."""
+    found: dict[str, str] = {}
+    for word in filter(None, map(str.strip, text.split(","))):
+        name, equals, value = word.partition("=")
+        if not equals:
+            name, value = ("delay" if _unit(word) in _MILLISECONDS else "rate"), word
+        if name not in _READERS or name in found:
+            near = nearest(name, _READERS)
+            left = ",".join(other for other in text.split(",") if other.strip() != word) or "1gbit,5ms"
+            raise UsageError(
+                "X30",
+                f"--network says the {name} twice" if name in found else f"--network knows no {name!r}",
+                saw=f"{_text(found)} and {word}" if name in found else f"there are {', '.join(_READERS)}",
+                next=f"--network {shlex.quote(text.replace(word, f'{near}={value}') if near and near != name else left)}",
+            )
+        found[name] = value
+    return found
+
+
+def _unit(text: str) -> str:
+    match = _QUANTITY.fullmatch(text.strip().lower())
+    return match[2] if match else ""
+
+
+def _value(words: Mapping[str, str], name: str) -> float:
+    try:
+        return _READERS[name](words[name])
+    except UnlikelyValue as unlikely:
+        raise UsageError(
+            "X30",
+            f"the {name} {words[name]} of --network {unlikely}",
+            saw=unlikely.saw,
+            next=f"paceline run --network {shlex.quote(_text({**words, name: unlikely.instead}))} ...",
+        ) from None
+
+
+def _text(words: Mapping[str, str]) -> str:
+    """The words as they are typed."""
+    return ",".join(value if name in ("rate", "delay") else f"{name}={value}" for name, value in words.items())
 
 
 def rate_mbit(text: str) -> float:
     """10^6 bits per second of a rate in tc's notation, or in a data sheet's.
 
     Holds:   "1gbit" -> 1000.0; "100mbit" == "100 Mbit/s"
+    Raises:  UnlikelyValue
     Source:  tc(8), RATES, where bps is bytes per second
     """
-    number, unit = _split("--link-rate", text, _MBIT, "100mbit", doubtful=_DOUBTFUL, slash=True)
+    number, unit = _split(text, _MBIT, "100mbit", doubtful=_DOUBTFUL, slash=True)
     rate = number * _MBIT[unit]
     if rate < _LEAST_RATE_MBIT:
-        raise _bad("--link-rate", text, f"a rate of {_LEAST_RATE_MBIT * 1e3:g} kbit or more", "100mbit")
+        raise UnlikelyValue(f"is not a rate of {_LEAST_RATE_MBIT * 1e3:g} kbit or more", "100mbit")
     return rate
 
 
-def delay_ms(option: str, text: str) -> float:
+def delay_ms(text: str) -> float:
     """Milliseconds of "5ms", "200us" or "0.1s".
 
     Holds:   "0.1s" -> 100.0
+    Raises:  UnlikelyValue
     """
-    number, unit = _split(option, text, _MILLISECONDS, "5ms")
+    number, unit = _split(text, _MILLISECONDS, "5ms")
     delay = number * _MILLISECONDS[unit]
     if delay > _MOST_DELAY_MS:
-        raise _bad(option, text, f"a delay of {_MOST_DELAY_MS / 1e3:g} s or less", "5ms")
+        raise UnlikelyValue(f"is not a delay of {_MOST_DELAY_MS / 1e3:g} s or less", "5ms")
     return delay
 
 
 def loss_fraction(text: str) -> float:
-    """Holds:   "0.1%" -> 0.001"""
-    number, _ = _split("--link-loss", text, {"%": 1.0}, "0.1%")
+    """Holds:   "0.1%" -> 0.001
+    Raises:  UnlikelyValue
+    """
+    number, _ = _split(text, {"%": 1.0}, "0.1%")
     if number >= 100:
-        raise _bad("--link-loss", text, "a loss below 100%", "0.1%")
+        raise UnlikelyValue("is not a loss below 100%", "0.1%")
     return number / 100
 
 
-def memory_bytes(text: str) -> int:
-    """Holds:   "2gib" -> 2147483648"""
+def zone_count(text: str) -> float:
+    """Raises:  UnlikelyValue."""
+    if not text.strip().isdecimal() or not int(text):
+        raise UnlikelyValue("is not a number of zones", "2")
+    return int(text)
+
+
+def memory_bytes(text: str) -> float:
+    """Holds:   "2gib" -> 2147483648
+    Raises:  UnlikelyValue
+    """
     doubtful = {f"{size}{word}": f"{size}ib" for size in ("k", "m", "g", "t") for word in ("", "b")}
-    number, unit = _split("--host-memory", text, _BYTES, "2gib", doubtful=doubtful)
+    number, unit = _split(text, _BYTES, "2gib", doubtful=doubtful)
     size = round(number * _BYTES[unit])
     if size < _LEAST_MEMORY_BYTES:
-        raise _bad("--host-memory", text, f"a memory of {_LEAST_MEMORY_BYTES >> 20} mib or more", "2gib")
+        raise UnlikelyValue(f"is not a memory of {_LEAST_MEMORY_BYTES >> 20} mib or more", "2gib")
     return size
 
 
 def cpus(text: str) -> float:
-    """CPUs as a number: 0.5 is half of one CPU's time."""
+    """CPUs as a number: 0.5 is half of one CPU's time.
+
+    Raises:  UnlikelyValue
+    """
     match = re.fullmatch(_NUMBER, text.strip())
     if match is None or float(match[0]) < _LEAST_CPUS:
-        raise _bad("--host-cpus", text, f"a number of CPUs, {_LEAST_CPUS} or more", "0.5")
+        raise UnlikelyValue(f"is not a number of CPUs, {_LEAST_CPUS} or more", "0.5")
     return float(match[0])
 
 
+_READERS: Mapping[str, Callable[[str], float]] = {
+    "rate": rate_mbit,
+    "delay": delay_ms,
+    "loss": loss_fraction,
+    "zones": zone_count,
+    "zone-delay": delay_ms,
+    "cpus": cpus,
+    "memory": memory_bytes,
+}
+"""What can be said of a network -> its reader."""
+
+
 def _split(
-    option: str,
     text: str,
     units: Mapping[str, float],
     example: str,
@@ -119,57 +196,45 @@ def _split(
     plain = unit.removesuffix("/s") if slash else unit
     if match and plain in units:
         return float(match[1]), plain
+    there_are = f"units are {', '.join(units)}"
     if match and unit in (doubtful or {}):
         likely = f"{match[1]}{(doubtful or {})[unit]}"
-        raise UsageError(
-            "X30",
-            f"{option} {text} can be read in two ways",
-            saw=f"{unit or 'no unit'}; units are {', '.join(units)}",
-            next=f"paceline run {option} {likely} ...",
-        )
+        raise UnlikelyValue("can be read in two ways", likely, f"{unit or 'no unit'}; {there_are}")
     if match and not unit:
         likely = f"{match[1]}{example.lstrip('0123456789.')}" if float(match[1]) else example
-        raise UsageError(
-            "X30",
-            f"{option} {text} has no unit",
-            saw=f"units are {', '.join(units)}",
-            next=f"paceline run {option} {likely} ...",
-        )
-    raise _bad(option, text, f"a number with a unit ({', '.join(units)})", example)
+        raise UnlikelyValue("has no unit", likely, there_are)
+    raise UnlikelyValue(f"is not a number with a unit ({', '.join(units)})", example)
 
 
-def _bad(option: str, text: str, expected: str, example: str) -> UsageError:
-    return UsageError(
-        "X30",
-        f"{option} {text} is not {expected}",
-        next=f"{option} {example}",
-    )
-
-
-def _fit(args: argparse.Namespace, network: Network, given: list[str]) -> None:
-    hosts = args.local_hosts
-    links = [option for option in given if not option.startswith("--host-")]
-    refused = (
-        (network.zone_count < 1, f"--zones {network.zone_count} is not a number of zones", "--zones 2"),
+def _fit(hosts: int, words: Mapping[str, str], values: Mapping[str, float]) -> None:
+    zones = int(values.get("zones", 1))
+    links = [name for name in words if name not in ("cpus", "memory")]
+    refused: tuple[tuple[bool, str, int, dict[str, str]], ...] = (
         (
-            network.zone_count > hosts,
-            f"{network.zone_count} zones need as many hosts, and there {'is' if hosts == 1 else 'are'} {hosts}",
-            f"--local-hosts {2 * network.zone_count} --zones {network.zone_count}",
+            zones > hosts,
+            f"{zones} zones need as many hosts, and there {'is' if hosts == 1 else 'are'} {hosts}",
+            2 * zones,
+            {},
         ),
-        (bool(links) and hosts < 2, "a single host has no link to another one", f"--local-hosts 2 {' '.join(links)}"),
+        (bool(links) and hosts < 2, "a single host has no link to another one", 2, {}),
         (
-            network.zone_count > 1 and not network.zone_delay_ms,
-            f"--zones {network.zone_count} without a delay between them is one zone",
-            f"--zones {network.zone_count} --zone-delay 1ms",
+            zones > 1 and not values.get("zone-delay"),
+            f"zones={zones} without a delay between them is one zone",
+            hosts,
+            {"zone-delay": "1ms"},
         ),
         (
-            args.zone_delay is not None and network.zone_count < 2,
-            "--zone-delay is between zones, and there is one",
-            f"--zones 2 --zone-delay {args.zone_delay}",
+            "zone-delay" in words and zones < 2,
+            "zone-delay is between zones, and there is one",
+            hosts,
+            {"zones": "2"},
         ),
     )
-    for is_refused, what, next_words in refused:
+    for is_refused, what, enough, more in refused:
         if is_refused:
             raise UsageError(
-                "X32", what, saw=f"--local-hosts {hosts} {' '.join(given)}", next=f"paceline run {next_words} ..."
+                "X32",
+                what,
+                saw=f"--local-hosts {hosts} --network {_text(words)}",
+                next=f"paceline run --local-hosts {enough} --network {shlex.quote(_text({**words, **more}))} ...",
             )

@@ -144,7 +144,7 @@ def _limits_event(network: Network, host_count: int, cpu_count: int | None) -> l
             "X35",
             f"{host_count} hosts with {network.host_cpus:g} CPUs each are more than this machine has",
             f"{cpu_count} CPUs here; a host gets less whenever all compute",
-            f"--host-cpus {cpu_count / host_count:.3g}",
+            f"cpus={cpu_count / host_count:.3g} in --network",
         )
     ]
 

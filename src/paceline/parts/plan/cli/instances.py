@@ -1,4 +1,4 @@
-"""Show machine types: devices, links, network and price, each figure with its source, and which jobs they can and cannot run."""
+"""`paceline plan --instances`: shows machine types, each figure with its source, and which jobs they can and cannot run."""
 
 import argparse
 import json
@@ -12,51 +12,14 @@ from paceline.catalog.machine_file import MachineFile, read_machines
 from paceline.catalog.types import MachineType
 from paceline.cli.terminal import ascii_only, room
 from paceline.errors import UsageError
-from paceline.option import Option, Verb
-from paceline.parts.plan.views import instances as view
-
-VERB = Verb(
-    "instances",
-    __doc__ or "",
-    (
-        ("paceline instances p4d.24xlarge", "one type: every figure, and what jobs it is for"),
-        ("paceline instances --where 'gpus>=4,efa=yes' --for smddp", "those types, judged for one kind of job"),
-    ),
-    (
-        Option(
-            "names",
-            "EC2 or ml. names, or names from --file. One name is shown whole, several as lines.",
-            "MACHINE",
-            default_text="all types",
-            count="*",
-            is_positional=True,
-        ),
-        Option(
-            "where",
-            "Only types that meet all conditions, such as 'gpus>=8,efa=yes,gpu=a100,price<40' or 'smddp=yes'.",
-            "CONDITION,...",
-            default="",
-            more="The fields are in [instances.md](instances.md).",
-        ),
-        Option(
-            "for",
-            "Judge for one kind of job; smddp@2.3 names a version. Without a name, the types that allow it come first.",
-            "|".join(JobKind),
-            stored_as="kind",
-        ),
-        Option("here", "This machine, as far as it can be read; on EC2 with the catalogue's figures of its type."),
-        Option("file", "Add the machines of a TOML file; alone, show only those.", "FILE"),
-        Option("accelerators", "Show the accelerators instead; ? marks a figure that no source confirms."),
-    ),
-    page="How the catalogue is made and what is doubtful in it: [instances.md](instances.md).",
-    notes="""\
-`--json` prints `{"schema": "paceline.instances/1", "instances": [...], "not_judged": [...]}`: each instance with
-every figure (null is unknown), `sources`, `accelerator_figures`, `spot`, and `support` by kind: `allowed` (null: not
-judged), `reasons` (`text`, `forbids`, `numbers`), `nearest`.""",
-)
+from paceline.views import instances as view
 
 
-def run(args: argparse.Namespace) -> int:
+def show(args: argparse.Namespace) -> int:
+    """Print the machine types, or the accelerators, that the command line asks for.
+
+    Raises:  UsageError P01: an unknown type; U03: a condition or a kind of job that cannot be
+    """
     if args.accelerators:
         return _show_accelerators(args)
     own = read_machines(args.file) if args.file else None
@@ -142,7 +105,7 @@ def _show_accelerators(args: argparse.Namespace) -> int:
             "U03",
             "--accelerators stands alone",
             saw="it lists all of them, of no machine",
-            next="paceline instances --accelerators",
+            next="paceline plan --instances --accelerators",
         )
     if args.json:
         print(json.dumps(view.accelerators_facts(accelerators())))

@@ -217,7 +217,7 @@ def _types(args: argparse.Namespace, own: "MachineFile | None") -> tuple[tuple[M
             "P08",
             "no machine type is left to plan for",
             saw=f"--where '{args.where}'" if args.where else f"--instance '{args.instance}'",
-            next=f"paceline instances --where '{args.where}'" if args.where else "paceline instances",
+            next=f"paceline plan --instances --where '{args.where}'" if args.where else "paceline plan --instances",
         )
     return types, (left_out,) if unknown else ()
 

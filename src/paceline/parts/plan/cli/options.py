@@ -5,10 +5,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from paceline.cli.parsing import VerbParser, parted, split_at_script
+from paceline.cli.parsing import VerbParser, parted, refuse_other_forms, split_at_script
 from paceline.cli.picture_file import SVG
 from paceline.option import EVERY_VERB, HELP, MODULE, Option, Verb, section
 
+INSTANCES = Option("instances", "Show machine types instead of a plan; what is behind it are their names.")
+OF_INSTANCES = (
+    Option("here", "This machine, as far as it can be read; on EC2 with the catalogue's figures of its type."),
+    Option("accelerators", "Show the accelerators instead; ? marks a figure that no source confirms."),
+)
 OPTIONS = (
     *section(
         "the step",
@@ -58,7 +63,7 @@ OPTIONS = (
         ),
         Option("measured-device", "The accelerator it was measured on.", "NAME", default_text="that of the machines"),
         Option("measured-instance", "The instance type it was measured on.", "NAME"),
-        Option("rehearsal", "What `paceline rehearse` measured.", "FILE|latest"),
+        Option("rehearsal", "What `paceline bench --rehearse` measured.", "FILE|latest"),
         Option(
             "from-run",
             "The steps of a recorded run. May be repeated, for runs of several sizes.",
@@ -71,7 +76,7 @@ OPTIONS = (
     *section(
         "machines",
         Option("instance", "These instance types, or all.", "NAME,...|all"),
-        Option("where", "Types that meet every condition, as in `paceline instances --where`.", "CONDITION,..."),
+        Option("where", "Types that meet every condition, as in `paceline plan --instances --where`.", "CONDITION,..."),
         Option("file", "Machine types of your own, in TOML.", "FILE"),
         Option(
             "for",
@@ -97,6 +102,7 @@ OPTIONS = (
         Option("spot", "Pay spot prices."),
         Option("sagemaker-prices", "Use SageMaker's prices if they are known."),
     ),
+    *section("the machine types themselves", INSTANCES, *OF_INSTANCES),
     *section(
         "goal and limits",
         Option("epochs", "Passes over the data.", "N"),
@@ -145,23 +151,75 @@ VERB = Verb(
         ),
     ),
     OPTIONS,
+    operand="SCRIPT|MACHINE",
     script_place=1,
-    usage="paceline plan [OPTIONS] [SCRIPT [ARGUMENTS ...]]",
+    usage="paceline plan [OPTIONS] [SCRIPT [ARGUMENTS ...]]\npaceline plan --instances [OPTIONS] [MACHINE ...]",
+    section_texts={
+        "the machine types themselves": "With `--instances`, `--where`, `--for` and `--file` choose what is shown; no other option "
+        "is taken: `paceline plan --instances --help`. How the catalogue is made and what is doubtful in it: "
+        "[instances.md](instances.md)."
+    },
     page="""\
 Options after the script belong to the script. [plan.md](plan.md) explains what the answer rests on. Exit codes: 0 answered, 1 only
 with `--fail-on`, 2 usage.""",
+    notes="""\
+`--instances --json` prints `{"schema": "paceline.instances/1", "instances": [...], "not_judged": [...]}`: each instance with
+every figure (null is unknown), `sources`, `accelerator_figures`, `spot`, and `support` by kind: `allowed` (null: not
+judged), `reasons` (`text`, `forbids`, `numbers`), `nearest`.""",
+)
+_INSTANCES = Verb(
+    "plan",
+    "Show machine types: devices, links, network and price, each figure with its source, and which jobs they can and cannot run.",
+    (
+        ("paceline plan --instances p4d.24xlarge", "one type: every figure, and what jobs it is for"),
+        ("paceline plan --instances --where 'gpus>=4,efa=yes' --for smddp", "those types, judged for one kind of job"),
+    ),
+    (
+        Option(
+            "names",
+            "EC2 or ml. names, or names from --file. One name is shown whole, several as lines.",
+            "MACHINE",
+            default_text="all types",
+            count="*",
+            is_positional=True,
+        ),
+        INSTANCES,
+        Option(
+            "where",
+            "Only types that meet all conditions, such as 'gpus>=8,efa=yes,gpu=a100,price<40' or 'smddp=yes'.",
+            "CONDITION,...",
+            default="",
+        ),
+        Option(
+            "for",
+            "Judge for one kind of job; smddp@2.3 names a version. Without a name, the types that allow it come first.",
+            "sagemaker-training|smddp|ddp-gpu|ddp-cpu|multi-host|efa",
+            stored_as="kind",
+        ),
+        Option("file", "Add the machines of a TOML file; alone, show only those.", "FILE"),
+        *OF_INSTANCES,
+    ),
+    usage="paceline plan --instances [OPTIONS] [MACHINE ...]",
 )
 
 
-def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
-    """The options. `script` and `script_args` have the first word that belongs to no option, and the words after it.
+def form(argv: Sequence[str]) -> Verb:
+    """The verb in the form that these words ask for: the catalogue, or a plan."""
+    ours, _ = split_at_script(VERB.rows, argv)
+    return _INSTANCES if f"--{INSTANCES.name}" in ours else VERB
 
-    `own_argv` has the words before the script.
+
+def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
+    """The options, with `--instances` those of that form. Else `script` and `script_args` have the first word that belongs to no option,
+    and the words after it; `own_argv` has the words before the script.
 
     Raises:  UsageError U01 or U03: an unknown option, or an invalid value
     """
+    if form(argv) is _INSTANCES:
+        return VerbParser(_INSTANCES).parse_args(argv)
     ours, script = split_at_script(VERB.rows, argv)
     args = VerbParser(VERB).parse_args(ours)
+    refuse_other_forms(args, VERB, "", {f"--{INSTANCES.name}": [row.name for row in OF_INSTANCES]})
     if args.hosts_before:
         sys.stderr.write(
             "notice: --hosts names hosts on other verbs; from 0.3 on, counts are given with --host-counts only\n"

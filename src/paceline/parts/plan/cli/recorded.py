@@ -83,14 +83,14 @@ def _curve(path: str) -> RecordedInputs:
         plain = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(
-            "P07", f"--curve {path} cannot be read", saw=str(error), next="paceline rehearse measures one"
+            "P07", f"--curve {path} cannot be read", saw=str(error), next="paceline bench --rehearse measures one"
         ) from None
     if not isinstance(plain, dict) or plain.get("schema") != CURVE_SCHEMA:
         raise UsageError(
             "P07",
             f"--curve {path} is not a measured curve",
             saw=f"schema {plain.get('schema')!r}" if isinstance(plain, dict) else "no object",
-            next=f"measure one with paceline rehearse; its schema is {CURVE_SCHEMA}",
+            next=f"measure one with paceline bench --rehearse; its schema is {CURVE_SCHEMA}",
         )
     several = isinstance(plain.get("hosts"), int) and plain["hosts"] > 1
     within, among = (plain.get("within"), plain.get("among") or plain) if several else (plain, None)
@@ -109,5 +109,5 @@ def _link(part: Mapping[str, Any], path: str) -> Link:
             "P07",
             f"--curve {path} is not a measured curve",
             saw=f"{wrong}; wanted ranks, hosts and points of [bytes, seconds]",
-            next="measure it: paceline rehearse",
+            next="measure it: paceline bench --rehearse",
         ) from None

@@ -233,7 +233,7 @@ def _exchange(row: Row, observed: ObservedRun, terms: dict[str, Term]) -> Iterat
         kind="link",
         what=f"the exchange that is not hidden takes {_ms(exchange)}, {_ms(term.predicted)} was predicted{over}{slower}",
         seconds=difference,
-        next="time the exchange itself: paceline rehearse, then paceline plan --curve FILE"
+        next="time the exchange itself: paceline bench --rehearse, then paceline plan --curve FILE"
         if difference > 0 and not from_sizes
         else "",
     )

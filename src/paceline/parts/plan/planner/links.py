@@ -156,7 +156,7 @@ def link_from_curve(
             "P07",
             "a curve of exchange times that cannot be used",
             saw=f"{len(usable)} points among {ranks} ranks; sizes and times must be above 0, each size once, ranks at least 2",
-            next="measure again: paceline rehearse",
+            next="measure again: paceline bench --rehearse",
         )
     latency, ramp, per_byte = _three_terms(usable)
     size, seconds = usable[-1]

@@ -180,13 +180,13 @@ def _checked_type(kind: object, engine: object) -> str | None:
             if alike
             else "no type of the catalogue is near"
         )
-        raise UsageError("U35", f"there is no instance type {kind!r}", saw=saw, next="paceline instances")
+        raise UsageError("U35", f"there is no instance type {kind!r}", saw=saw, next="paceline plan --instances")
     if found is not None and engine in (None, "sagemaker") and found.sagemaker_training is False:
         raise UsageError(
             "U35",
             f"SageMaker does not train on {kind}",
             saw=found.note or "not among its training types",
-            next="paceline instances",
+            next="paceline plan --instances",
         )
     return kind
 

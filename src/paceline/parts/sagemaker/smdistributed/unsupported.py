@@ -63,4 +63,4 @@ def no_such_tensorflow_call(name: str, known: Iterable[str]) -> NeverExisted:
 
 
 def _words(code: str, what: str, saw: str, next: str) -> str:
-    return f"error[{code}]: {what}\n  saw       {saw}\n  next      {next}\n  more      paceline explain {code}"
+    return f"error[{code}]: {what}\n  saw       {saw}\n  next      {next}\n  more      paceline help {code}"

@@ -1,13 +1,24 @@
-"""`paceline metrics --tensorboard DIR`: writes event files from a recording, once or until the run ends."""
+"""`paceline report --format tensorboard`: writes event files from a recording, once or until the run ends."""
 
+import argparse
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from paceline.atomic_write import atomic_write
+from paceline.cli.parsing import find_directories
 from paceline.errors import UsageError
 from paceline.facts import Evidence
-from paceline.parts.web.views.tensorboard import (
+from paceline.option import Option
+from paceline.part import ReportFormat
+from paceline.recording.evidence import evidence
+from paceline.recording.follow import FollowedFiles
+from paceline.recording.jsonl import ReadJsonLines, read_json_lines
+from paceline.recording.layout import RunDirectory
+from paceline.recording.step_columns import TimeAxis, step_columns
+from paceline.views.pace import pace
+from paceline.views.status import run_lasts
+from paceline.views.tensorboard import (
     Scalars,
     file_begin,
     host_scalars,
@@ -29,6 +40,19 @@ _FOLLOW_SECONDS = 10
 _MOST_TELEMETRY_BYTES = 64 << 20
 _NS = 1_000_000_000
 _RUN = "run"
+
+
+_FOLDER = "tensorboard"
+
+
+def write(args: argparse.Namespace) -> int:
+    """Write the event files and print their folder.
+
+    Raises:  as write_event_files and find_directories
+    """
+    directories = find_directories(args, "paceline report --format tensorboard")
+    print(write_event_files(directories, Path(args.save or _FOLDER), follow=args.follow))
+    return 0
 
 
 def write_event_files(directories: Sequence[Path], folder: Path, *, follow: bool) -> Path:
@@ -55,7 +79,7 @@ def write_event_files(directories: Sequence[Path], folder: Path, *, follow: bool
             "U22",
             f"the event files cannot be written to {folder}",
             saw=f"{error.filename or place}: {error.strerror}",
-            next="paceline metrics --tensorboard /tmp/tensorboard",
+            next="-o /tmp/tensorboard",
         ) from error
     return place
 
@@ -119,3 +143,12 @@ def _file(place: Path, name: str, found: Evidence) -> Path:
 
 def _records(moments: Iterable[Scalars]) -> bytes:
     return b"".join(map(scalars_record, moments))
+
+
+FORMAT = ReportFormat(
+    about="""\
+Event files of the machines' and the run's figures, below the directory of `-o`. The axis of steps is seconds since the start of the
+run; nothing of the script's own is in them.""",
+    options=(Option("follow", "Add to the files every 10 s until the run ends.", letter="f"),),
+    write=write,
+)

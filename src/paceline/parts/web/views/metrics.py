@@ -115,7 +115,7 @@ class MetricsDocument(msgspec.Struct, frozen=True, tag_field="schema", tag="pace
     run_id: str
     """Id of the run."""
     metrics: tuple[MetricDocument, ...]
-    """What `paceline metrics` prints as text."""
+    """What `paceline report --format prometheus` prints as text."""
 
 
 def metrics_facts(found: Iterable[Metric], run: Run) -> MetricsDocument:

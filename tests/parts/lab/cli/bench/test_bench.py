@@ -288,8 +288,8 @@ def test_what_was_measured_twice_says_so():
 
 
 def test_an_emulated_network_is_another_question():
-    argv = ("--local-hosts", "4", "--link-rate=1gbit", "--name", "x", "--link-delay", "5ms")
-    assert network_argv(argv) == ["--link-delay=5ms", "--link-rate=1gbit", "--local-hosts=4"]
+    argv = ("--local-hosts", "4", "--name", "x", "--network", "1gbit,5ms")
+    assert network_argv(argv) == ["--local-hosts=4", "--network=1gbit,5ms"]
 
 
 def test_rows_of_several_types_are_several_results():

@@ -1,4 +1,4 @@
-"""The command line of `paceline rehearse`, and what `paceline plan` makes of rehearsals and runs. Nothing is started."""
+"""The command line of `paceline bench --rehearse`, and what `paceline plan` makes of rehearsals and runs. Nothing is started."""
 
 import json
 

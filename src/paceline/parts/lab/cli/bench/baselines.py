@@ -21,7 +21,7 @@ from paceline.recording.writer import write_json
 FAILURES = ("worse", "wrong", "slow")
 _ANY = "any"
 # Options of `paceline run` that change the network. A result with another network answers another question.
-_NETWORK = ("--link-", "--zone", "--host-cpus", "--host-memory", "--local-hosts", "--local_hosts")
+_NETWORK = ("--network", "--local-hosts", "--local_hosts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

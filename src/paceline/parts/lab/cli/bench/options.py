@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.cli.job.option_tables import OURS, TORCHRUN
-from paceline.cli.parsing import VerbParser, called, spelled
+from paceline.cli.moved import with_network
+from paceline.cli.parsing import VerbParser, called, spelled, split_at_script
 from paceline.cli.picture_file import SVG
+from paceline.cli.rehearse import verb as rehearse
 from paceline.errors import UsageError
 from paceline.option import HELP, MODULE, Option, Verb, section
 from paceline.parts.lab.nccl_tests import FACTORS, OPERATIONS, TYPES
@@ -84,11 +86,12 @@ COLLECTIVE = (
 SCRIPT = section(
     "step: a script",
     Option("gradients", "Strategies to compare with plain.", "NAME,...", default_text="the exact ones and auto"),
-    Option("steps", "Steps of each try after its warm-up of 5.", "N", default="30"),
+    rehearse.STEPS,
     Option("rounds", "Tries of each strategy, in turn.", "N", default_text="2 if a round is short, else 1"),
     Option("allow-lossy", "auto may choose a strategy that is not exact."),
     MODULE,
 )
+REHEARSAL = section("--rehearse: a script at growing sizes", *rehearse.OWN)
 RESULTS = section(
     "results",
     Option("output-file", "Write what --json prints to this file as well.", "FILE", letter="J", has_underscores=True),
@@ -105,9 +108,9 @@ RESULTS = section(
     ),
     Option(
         "timeout",
-        "A collective that takes longer has failed. With step: how long to wait for one step.",
+        "A collective that takes longer has failed. With a script: how long to wait for one step.",
         "DURATION",
-        default_text="2m; 10m with step",
+        default_text="2m; 10m with a script",
         letter="T",
     ),
 )
@@ -130,21 +133,27 @@ _CHOSEN = frozenset(
         "allow-lossy",
     }
 )
-_OURS = frozenset(row.name for row in (*COLLECTIVE, *SCRIPT, *RESULTS))
+_OURS = frozenset(row.name for row in (*COLLECTIVE, *SCRIPT, *REHEARSAL, *RESULTS))
 
 VERB = Verb(
     "bench",
-    "Time collectives as nccl-tests does, on any backend; find slow pairs of hosts; compare gradient strategies on a script.",
+    "Time collectives as nccl-tests does, on any backend; find slow pairs of hosts; compare gradient strategies on a script; "
+    "rehearse a script at small sizes.",
     (
         ("paceline bench all_reduce -b 1M -e 64M", "time and bandwidth of each size"),
         ("paceline bench step --local-hosts 2 train.py", "fastest exchange for a script"),
     ),
-    (*COLLECTIVE, *SCRIPT, *RESULTS),
-    operand="|".join([*FACTORS, STEP]),
+    (*COLLECTIVE, *SCRIPT, *REHEARSAL, *RESULTS),
+    operand="|".join([*FACTORS, STEP, "SCRIPT"]),
     script_place=2,
     usage="paceline bench COLLECTIVE [OPTIONS]\n"
     "paceline bench --pairs [OPTIONS]\n"
-    "paceline bench step [OPTIONS] SCRIPT [ARGUMENTS ...]",
+    f"paceline bench step [OPTIONS] SCRIPT [ARGUMENTS ...]\n{rehearse.USAGE}",
+    section_texts={
+        "--rehearse: a script at growing sizes": "`--steps`, `--timeout`, `--svg` and `-m` are taken too, and numbers of hosts by "
+        "`--local-hosts N,...` with `--nproc-per-node` ranks each. How a size is made and read is in "
+        "[rehearse.md](rehearse.md). `--help` beside `--rehearse` has only these."
+    },
     passed_on=tuple(row for row in (*TORCHRUN, *OURS) if row.name not in _CHOSEN | _OURS),
     epilog="Options of `paceline run`, such as --nproc-per-node, --local-hosts or --nnodes, are passed on to it. "
     "Without a number of ranks there are as many as GPUs, or 2.",
@@ -206,11 +215,17 @@ def parse_argv(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
+def form(argv: Sequence[str]) -> Verb:
+    """The verb in the form that these words ask for: a rehearsal, a script, or a collective."""
+    ours, _ = split_at_script(rehearse.FORM.rows, argv)
+    return rehearse.FORM if f"--{rehearse.REHEARSE.name}" in ours else _form(_is_step(argv))
+
+
 def _form(step: bool) -> Verb:
-    """The verb in one of its two forms: -m has another meaning in each."""
+    """The verb for a script or a collective: -m has another meaning in each."""
     if step:
         return replace(VERB, options=(*SCRIPT, *RESULTS))
-    other = "What it compares on a script of yours: paceline bench step --help"
+    other = "What it does with a script of yours: paceline bench step --help, paceline bench --rehearse --help"
     rows = (*COLLECTIVE, *RESULTS)
     return replace(VERB, options=rows, epilog=f"{VERB.epilog} {other}")
 
@@ -273,8 +288,14 @@ def _divided(
 
 
 def _unknown(name: str, options: Sequence[str], argv: Sequence[str]) -> UsageError:
+    if instead := with_network(argv):
+        next = shlex.join(["paceline", "bench", *instead])
+        return UsageError("U01", f"unknown option {name}", saw="--network says it", next=next)
     alike = [option for option in options if ("_" in option) == ("_" in name)]
     near = nearest(name, alike) or nearest(name, options)
+    if name == f"--{rehearse.REHEARSE.name}":
+        saw, first = "what is rehearsed is a script, behind the options", rehearse.FORM.examples[0][0]
+        return UsageError("U03", f"{name} stands before everything that is no option", saw=saw, next=first)
     if near is None:
         saw = "neither paceline bench nor paceline run has it"
         return UsageError("U01", f"unknown option {name}", saw=saw, next="paceline bench --help")

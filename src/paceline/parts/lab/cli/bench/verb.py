@@ -1,4 +1,4 @@
-"""Time collectives as nccl-tests does, on any backend; find slow pairs of hosts; compare gradient strategies on a script."""
+"""Time collectives as nccl-tests does, on any backend; find slow pairs of hosts; compare gradient strategies on a script; rehearse it."""
 
 import argparse
 import os
@@ -6,9 +6,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from paceline.cli.bench.options import STEP, form, parse_argv
+from paceline.cli.bench.options import VERB as VERB
 from paceline.cli.picture_file import refuse_impossible
-from paceline.parts.lab.cli.bench.options import STEP, parse_argv
-from paceline.parts.lab.cli.bench.options import VERB as VERB
+from paceline.cli.rehearse import verb as rehearse
 
 if TYPE_CHECKING:
     from paceline.facts import Job
@@ -20,6 +21,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
     Raises:  UsageError U01 to U03: an unknown or invalid option; X01: nothing to measure
     """
+    if form(argv) is rehearse.FORM:
+        return rehearse.parse(argv)
     args = parse_argv(argv)
     args.argv = tuple(argv)
     return args
@@ -30,6 +33,8 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:  UsageError: refused before anything was started; NotEnoughEvidence X05: the ranks ended early, X06: nothing to compare with
     """
+    if getattr(args, "rehearse", False):
+        return rehearse.run(args)
     from pathlib import Path
 
     from paceline.parts.lab.cli.bench.baselines import fail_conditions, read_baseline

@@ -1,1 +1,1 @@
-"""`paceline rehearse`."""
+"""`paceline bench --rehearse`."""

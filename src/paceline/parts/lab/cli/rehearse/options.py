@@ -1,4 +1,4 @@
-"""Turns a command line of `paceline rehearse` into a rehearsal."""
+"""Turns a command line of `paceline bench --rehearse` into a rehearsal."""
 
 import argparse
 import re
@@ -24,7 +24,7 @@ def with_script(parser: VerbParser, argv: Sequence[str]) -> argparse.Namespace:
     ours, script = split_at_script(parser.verb.rows, argv)
     args = parser.parse_args(ours)
     if not script:
-        said = shlex.join(["paceline", "rehearse", *argv])
+        said = shlex.join(["paceline", parser.verb.name, *argv])
         raise UsageError("U02", "no training script was given", saw=said, next=f"{said} train.py")
     args.script, args.script_args = script[0], tuple(script[1:])
     return args

@@ -1,4 +1,4 @@
-"""Train a few steps at growing sizes on the machines that you have, and predict larger sizes from them."""
+"""`paceline bench --rehearse`: trains a few steps at growing sizes, and predicts larger sizes from them."""
 
 import argparse
 import json
@@ -16,28 +16,42 @@ if TYPE_CHECKING:
     from paceline.errors import UsageError
     from paceline.parts.plan.planner.rehearsal import Prediction, Rehearsal
 
-VERB = Verb(
-    "rehearse",
-    __doc__ or "",
+USAGE = "paceline bench --rehearse [OPTIONS] SCRIPT [ARGUMENTS ...]"
+STEPS = Option("steps", "Steps of each try after its warm-up of 5.", "N", default="30")
+REHEARSE = Option("rehearse", "Train a few steps of a script at growing sizes, and predict larger ones.")
+OWN = (
+    REHEARSE,
+    Option("sizes", "Ranks of each try, or HOSTSxRANKS.", "N,...", default_text="1,2"),
+    Option(
+        "predict", "Sizes to predict, written as --sizes.", "N,...", default_text="twice and four times the largest"
+    ),
+    Option("no-probe", "Do not time the exchange itself."),
+    Option(
+        "run-options",
+        "Further options of `paceline run`, quoted as one word.",
+        "TEXT",
+        default="",
+        more="Such as `--run-options '--hp lr=0.1 --channel train=data'`.",
+    ),
+    Option("out", "Write the rehearsal to this file as well.", "FILE"),
+)
+"""The options that no other form of the bench has."""
+FORM = Verb(
+    "bench",
+    "Train a few steps at growing sizes on the machines that you have, and predict larger sizes from them.",
     (
         (
-            "paceline rehearse --sizes 1,2 train.py --lr 3e-4",
+            "paceline bench --rehearse --sizes 1,2 train.py --lr 3e-4",
             "30 steps with 1 and with 2 ranks, then what 4 and 8 would do",
         ),
         (
-            "paceline rehearse --sizes 1x2,2x2 --predict 8x2 train.py",
+            "paceline bench --rehearse --sizes 1x2,2x2 --predict 8x2 train.py",
             "1 and 2 hosts of 2 ranks, made on this machine; then 8",
         ),
     ),
     (
-        Option("sizes", "Ranks of each try, or HOSTSxRANKS.", "N,...", default_text="1,2"),
-        Option("steps", "Steps of each try after its warm-up of 5.", "N", default="30"),
-        Option(
-            "predict",
-            "Sizes to predict, written as --sizes.",
-            "N,...",
-            default_text="twice and four times the largest",
-        ),
+        *OWN,
+        STEPS,
         Option(
             "local-hosts",
             "Numbers of hosts, made on this machine, each with --nproc-per-node ranks. In place of --sizes.",
@@ -45,21 +59,11 @@ VERB = Verb(
         ),
         Option("nproc-per-node", "Ranks of each host, with --local-hosts.", "N", default="1"),
         Option("timeout", "How long to wait for a step.", "DURATION", default="10m"),
-        Option("no-probe", "Do not time the exchange itself."),
-        Option(
-            "run-options",
-            "Further options of `paceline run`, quoted as one word.",
-            "TEXT",
-            default="",
-            more="Such as `--run-options '--hp lr=0.1 --channel train=data'`.",
-        ),
-        Option("out", "Write the rehearsal to this file as well.", "FILE"),
         SVG,
         MODULE,
     ),
     script_place=1,
-    usage="paceline rehearse [OPTIONS] SCRIPT [ARGUMENTS ...]",
-    page="What follows the script is the script's. How a size is made and read is in [rehearse.md](rehearse.md).",
+    usage=USAGE,
 )
 
 
@@ -70,7 +74,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """
     from paceline.parts.lab.cli.rehearse.options import with_script
 
-    return with_script(VerbParser(VERB), argv)
+    return with_script(VerbParser(FORM), argv)
 
 
 def run(args: argparse.Namespace) -> int:
