@@ -138,7 +138,7 @@ def test_where_no_reader_takes_a_value_the_refusal_names_the_place(argv, value, 
 
 
 def test_an_error_in_a_verb_that_reads_no_recording_is_no_refusal_of_a_recording(monkeypatch):
-    monkeypatch.setattr("paceline.cli.instances.show", lambda args: int("x"))
+    monkeypatch.setattr("paceline.parts.plan.cli.instances.show", lambda args: int("x"))
     with pytest.raises(ValueError, match="invalid literal"):
         main(["plan", "--instances"])
 

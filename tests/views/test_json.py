@@ -28,7 +28,7 @@ import paceline
 from paceline.catalog.compatibility import Reason, Support
 from paceline.catalog.lookup import SpotPrice
 from paceline.catalog.types import Accelerator, MachineType
-from paceline.cli import sagemaker_local, stop, web
+from paceline.cli import stop
 from paceline.cli.completion.script import completion_facts
 from paceline.cli.help import names_facts, page_facts
 from paceline.cli.programs.schema_keys import BEFORE, SCHEMAS, keys_of

@@ -84,7 +84,7 @@ world.backend                      Backend of the group.
 world.device                       `cpu` or `cuda`.
 world.torch                        Version of torch.
 world.devices                      The ranks, with nccl-tests' keys.
-world.devices[]                    = paceline.planner.nccl_tests:Rank without machine
+world.devices[]                    = paceline.parts.lab.nccl_tests:Rank without machine
 results                            A row for each size, with nccl-tests' keys and units.
 results[].size                     Bytes, all ranks' parts together.
 results[].count                    Elements of the call's argument.
@@ -94,11 +94,11 @@ results[].root                     Root as text; -1 for none.
 results[].actual_iterations        Number of iterations; fewer than asked for if the size took too long.
 results[].out_of_place             Times out of place.
 results[].in_place                 Times in place.
-results[].{place}                  = paceline.planner.nccl_tests:Timing
+results[].{place}                  = paceline.parts.lab.nccl_tests:Timing
 results[].{place}.alg_bw           Algorithm bandwidth in 10^9 bytes a second.
 results[].{place}.bus_bw           Bus bandwidth in 10^9 bytes a second.
 left_out                           Measurements that were left out.
-left_out[]                         = paceline.planner.nccl_tests:Skipped
+left_out[]                         = paceline.parts.lab.nccl_tests:Skipped
 out_of_bounds                      The check of the data.
 out_of_bounds.count                Wrong elements.
 out_of_bounds.okay                 Whether there is none.
@@ -106,9 +106,9 @@ average_bus_bandwidth              Over all rows.
 average_bus_bandwidth.bandwidth    Bus bandwidth in 10^9 bytes a second.
 average_bus_bandwidth.okay         Always `unchecked`.
 pairs                              With `--pairs`: a sendrecv between each two members.
-pairs[]                            = paceline.planner.slow_pairs:Pair
+pairs[]                            = paceline.parts.lab.slow_pairs:Pair
 slow                               The slow ones; null: too few pairs to judge.
-slow[]                             = paceline.planner.slow_pairs:Slow
+slow[]                             = paceline.parts.lab.slow_pairs:Slow
 strategies                         Of `bench step`: the strategies.
 strategies[].gradients             Name, as for `--gradients`.
 strategies[].exact                 Whether its average is exact.
@@ -134,7 +134,7 @@ comparisons[].comparison.results   Number of earlier results.
 comparisons[].comparison.worse     Labels of the figures that became slower.
 comparisons[].comparison.confirmed  Whether these were measured twice.
 comparisons[].comparison.figures   The figures that could be judged.
-comparisons[].comparison.figures[]  = paceline.planner.regression:Change
+comparisons[].comparison.figures[]  = paceline.parts.comm.planner.regression:Change
 comparisons[].comparison.not_judged  Labels of figures that are too noisy or new.
 """,
     ),
@@ -155,13 +155,13 @@ results[].points.{name}  [seconds, median absolute deviation in seconds, number 
         name="paceline.resume/1",
         where="`paceline resume --json`",
         page="running.md#resume-preview",
-        document="paceline.views.resume:ResumeDocument",
+        document="paceline.parts.resume.views.resume:ResumeDocument",
     ),
     Schema(
         name="paceline.resume_export/1",
         where="`paceline resume --export --json`",
         page="running.md#resume-preview",
-        document="paceline.views.exported_state:ExportDocument",
+        document="paceline.parts.resume.views.exported_state:ExportDocument",
     ),
     Schema(
         name="paceline.checks/1",
@@ -386,7 +386,7 @@ left_out                           What was not read, or is not shown.
         page="plan.md",
         keys="""
 rows                       A row for each kind and number of machines.
-rows[]                     = paceline.planner.answer:Row without machines memory step
+rows[]                     = paceline.parts.plan.planner.answer:Row without machines memory step
 rows[].instance_type       Instance type; null: options describe the machines.
 rows[].accelerator         Name of the accelerator; null: not known.
 rows[].hosts               Number of hosts.
@@ -399,9 +399,9 @@ rows[].step_seconds_high   Upper end of the interval.
 rows[].tier
 rows[].terms_seconds
 rows[].terms_seconds.{name}  `compute`, `exposed_communication`, `multi_device_tax`, `loading`.
-rows[].memory              = paceline.planner.answer:Memory without assumed
+rows[].memory              = paceline.parts.plan.planner.answer:Memory without assumed
 rows[].formulas            With `--explain`: every formula.
-rows[].formulas[]          = paceline.planner.answer:Formula
+rows[].formulas[]          = paceline.parts.plan.planner.answer:Formula
 warnings
 choice                     The machines to take.
 choice.row                 Index into `rows`; null: none.
@@ -411,7 +411,7 @@ choice.reason              Why this one, or why none.
 choice.code                `P10` if no row meets the limits; else null.
 choice.nearest_row         Index of the row that misses the limits least.
 advice                     Changes of the job that gain.
-advice[]                   = paceline.planner.advice:Advice without before after aim
+advice[]                   = paceline.parts.plan.planner.advice:Advice without before after aim
 advice[].step_seconds_before  Duration of one step as it is.
 advice[].step_seconds_after   Duration of one step with the change.
 advice[].usd_before        Cost as it is.
@@ -454,11 +454,11 @@ against.not_judged
         name="paceline.rehearsal/2",
         where="`paceline bench --rehearse --json`, its `rehearsal.json`; `paceline plan --rehearsal FILE` reads it",
         page="rehearse.md",
-        document="paceline.planner.rehearsal:Rehearsal",
+        document="paceline.parts.plan.planner.rehearsal:Rehearsal",
         keys="""
 file                Path of `rehearsal.json`; not in the file itself, as the next.
 predictions         The sizes that were not run.
-predictions[]       = paceline.planner.rehearsal:Prediction without ranks_per_host step
+predictions[]       = paceline.parts.plan.planner.rehearsal:Prediction without ranks_per_host step
 predictions[].warnings
 predictions[].devices           Number of ranks.
 predictions[].devices_per_host  Ranks of each host.
@@ -508,7 +508,7 @@ directory
         name="paceline.sagemaker_local/1",
         where="A job that `paceline sagemaker-local` keeps",
         page="sagemaker.md#sagemaker-local",
-        document="paceline.sagemaker_local.records:JobRecord",
+        document="paceline.parts.sagemaker.local.records:JobRecord",
         keys="""
 request.{name}        One field of CreateTrainingJob.
 metrics[].{name}      One field of FinalMetricDataList.
@@ -519,7 +519,7 @@ metrics[].{name}      One field of FinalMetricDataList.
         where="`state/step-STEP/manifest.json` of a recording, or below the URL of the checkpoints",
         page="running.md#resume-preview",
         keys="""
-manifest    = paceline.recording.saved_state:Manifest
+manifest    = paceline.parts.resume.recording.saved_state:Manifest
 sha256      SHA-256 of the text of `manifest`.
 """,
     ),
@@ -552,7 +552,7 @@ handle            By which the engine finds the job.
 handle.{name}     The engine's own keys.
 name
 submitted_ns      When it was submitted, Unix time in ns.
-job               = paceline.launch.engines.submission:Submission without file
+job               = paceline.parts.engines.submission:Submission without file
 job.file          The job file for every agent.
 job.file.*        See [paceline.job/1](#pacelinejob1).
 job.environment.{name}     `***`: values may be secrets.
@@ -563,7 +563,7 @@ job.platform.*             Fields of CreateTrainingJob.
         name="paceline.submitted/2",
         where="`paceline submit --json`",
         page="engines.md",
-        document="paceline.views.submit:Taken",
+        document="paceline.parts.engines.views.submit:Taken",
     ),
     Schema(
         name="paceline.compare/1",
@@ -573,7 +573,7 @@ job.platform.*             Fields of CreateTrainingJob.
     Schema(
         name="paceline.metrics/1",
         where="`paceline report --format prometheus --json`",
-        document="paceline.views.metrics:MetricsDocument",
+        document="paceline.parts.web.views.metrics:MetricsDocument",
     ),
     Schema(
         name="paceline.page/1",
@@ -665,9 +665,9 @@ left_out                           What the page leaves out, in words.
         page="running.md",
         document="paceline.views.summary:SummaryDocument",
         keys="""
-network.asked                  = paceline.emulate.network:Network
+network.asked                  = paceline.parts.lab.emulate.network:Network
 network.zones                  Hosts of each zone.
-network.delivered              = paceline.emulate.network:Delivered
+network.delivered              = paceline.parts.lab.emulate.network:Delivered
 """,
     ),
     Schema(
@@ -679,7 +679,7 @@ network.delivered              = paceline.emulate.network:Delivered
         name="paceline.trace/1",
         where="`paceline plan --save-trace FILE`; `--trace FILE` reads it",
         page="tracing.md",
-        document="paceline.planner.workload:Workload",
+        document="paceline.parts.plan.planner.workload:Workload",
         keys="""
 outcome            `traced` or `failed`.
 trace_seconds      Time that the trace took.

@@ -16,7 +16,7 @@ class Lab(Part):
     def verbs(self) -> Mapping[str, PartVerb]:
         return {
             "bench": PartVerb(
-                about="time collectives, find slow hosts, rehearse a script", module="paceline.cli.bench"
+                about="time collectives, find slow hosts, rehearse a script", module="paceline.parts.lab.cli.bench"
             ),
         }
 

@@ -17,14 +17,16 @@ WEB = Option(
 class Web(Part):
     def verbs(self) -> Mapping[str, PartVerb]:
         return {
-            "web": PartVerb(about="serve runs and their pages live, for a browser", module="paceline.cli.web"),
+            "web": PartVerb(
+                about="serve runs and their pages live, for a browser", module="paceline.parts.web.cli.web"
+            ),
         }
 
     def options(self, verb: str) -> Mapping[str, Sequence[Option]]:
         return {"no-check": (WEB,)} if verb == "run" else {}
 
     def report_formats(self) -> Mapping[str, ReportFormat]:
-        from paceline.cli import metrics, tensorboard, timeline
+        from paceline.parts.web.cli import metrics, tensorboard, timeline
 
         return {
             "prometheus": metrics.FORMAT,

@@ -3,10 +3,8 @@
 import pytest
 
 from paceline.cli.job.options import parse_run
-from paceline.cli.run.network import delay_ms, loss_fraction, memory_bytes, network_of, rate_mbit
-from paceline.emulate.network import Network
 from paceline.errors import UsageError
-from paceline.parts.lab.cli.network import OPTIONS, delay_ms, loss_fraction, memory_bytes, network_of, rate_mbit
+from paceline.parts.lab.cli.network import delay_ms, loss_fraction, memory_bytes, network_of, rate_mbit
 from paceline.parts.lab.emulate.network import Network
 
 

@@ -4,9 +4,7 @@ import struct
 
 import pytest
 
-from paceline.recording.step_columns import StepColumns, TimeAxis
-from paceline.views.pace import Pace
-from paceline.views.tensorboard import (
+from paceline.parts.web.views.tensorboard import (
     Scalars,
     crc32c,
     file_begin,
@@ -16,7 +14,7 @@ from paceline.views.tensorboard import (
     scalars_record,
 )
 from paceline.recording.step_columns import StepColumns, TimeAxis
-from paceline.views.pace import Pace, RankPace
+from paceline.views.pace import Pace
 
 SECOND = 1_000_000_000
 START = 1_795_000_000 * SECOND

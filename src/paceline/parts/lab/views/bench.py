@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from paceline.planner.nccl_tests import (
+from paceline.parts.comm.planner.regression import Change, Regression
+from paceline.parts.lab.nccl_tests import (
     PROGRAMS,
     BenchRow,
     BenchWorld,

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from paceline.planner.nccl_tests import BenchWorld, size_text
-from paceline.planner.slow_pairs import Pair, Slow
-from paceline.views.bench import SCHEMA, world_facts
+from paceline.parts.lab.nccl_tests import BenchWorld, size_text
+from paceline.parts.lab.slow_pairs import Pair, Slow
+from paceline.parts.lab.views.bench import SCHEMA, world_facts
 from paceline.views.table import table
 from paceline.views.units import count, counted
 

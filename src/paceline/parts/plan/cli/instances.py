@@ -12,7 +12,7 @@ from paceline.catalog.machine_file import MachineFile, read_machines
 from paceline.catalog.types import MachineType
 from paceline.cli.terminal import ascii_only, room
 from paceline.errors import UsageError
-from paceline.views import instances as view
+from paceline.parts.plan.views import instances as view
 
 
 def show(args: argparse.Namespace) -> int:

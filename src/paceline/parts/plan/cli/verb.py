@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 
 from paceline.cli.picture_file import refuse_impossible, write_picture
-from paceline.cli.plan.options import VERB, form, parse_plan
 from paceline.cli.progress import ProgressLine
 from paceline.cli.values import fail_on
 from paceline.errors import UsageError
+from paceline.parts.plan.cli.options import VERB, form, parse_plan
 from paceline.parts.plan.planner.evaluate import Plan
 
 __all__ = ["VERB", "form", "parse", "run"]
@@ -23,7 +23,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def run(args: argparse.Namespace) -> int:
     if args.instances:
-        from paceline.cli.instances import show
+        from paceline.parts.plan.cli.instances import show
 
         return show(args)
     wanted = fail_on(args.fail_on, _FAIL_ON)

@@ -99,9 +99,9 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.export is not None:
         return _export(args)
-    from paceline.rules.resumable import look_at
+    from paceline.parts.resume.resumable import look_at
+    from paceline.parts.resume.views.resume import resume_facts, resume_text
     from paceline.views.documents import json_text
-    from paceline.views.resume import resume_facts, resume_text
 
     _refuse_a_run(args)
     words = (*(str(one) for one in (Severity.ERROR, Severity.WARNING)), _NEVER)
@@ -147,9 +147,9 @@ def _refuse_a_run(args: argparse.Namespace) -> None:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from paceline.launch.export_state import export_state
+    from paceline.parts.resume.export_state import export_state
+    from paceline.parts.resume.views.exported_state import exported_facts, exported_text
     from paceline.views.documents import json_text
-    from paceline.views.exported_state import exported_facts, exported_text
 
     root = Path(args.run_dir) if args.run_dir else None
     with ProgressLine(f"exporting the newest saved step of {args.export}", shown=not args.json):

@@ -3,7 +3,7 @@
 import msgspec
 
 from paceline.findings import Finding
-from paceline.rules.resumable import LookedAtLoop, ResumeLook
+from paceline.parts.resume.resumable import LookedAtLoop, ResumeLook
 from paceline.views.error import error_text
 from paceline.views.table import table
 

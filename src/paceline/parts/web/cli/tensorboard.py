@@ -11,14 +11,7 @@ from paceline.errors import UsageError
 from paceline.facts import Evidence
 from paceline.option import Option
 from paceline.part import ReportFormat
-from paceline.recording.evidence import evidence
-from paceline.recording.follow import FollowedFiles
-from paceline.recording.jsonl import ReadJsonLines, read_json_lines
-from paceline.recording.layout import RunDirectory
-from paceline.recording.step_columns import TimeAxis, step_columns
-from paceline.views.pace import pace
-from paceline.views.status import run_lasts
-from paceline.views.tensorboard import (
+from paceline.parts.web.views.tensorboard import (
     Scalars,
     file_begin,
     host_scalars,

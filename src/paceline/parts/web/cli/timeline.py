@@ -14,6 +14,7 @@ from paceline.cli.values import duration
 from paceline.errors import UsageError
 from paceline.option import RANKS, Option
 from paceline.part import ReportFormat
+from paceline.parts.web.views.timeline import chrome, perfetto, timeline
 from paceline.recording.clocks import HostClocks
 from paceline.recording.evidence import evidence
 from paceline.recording.layout import RunDirectory

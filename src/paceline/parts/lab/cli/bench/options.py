@@ -10,9 +10,9 @@ from paceline.cli.job.option_tables import OURS, TORCHRUN
 from paceline.cli.moved import with_network
 from paceline.cli.parsing import VerbParser, called, spelled, split_at_script
 from paceline.cli.picture_file import SVG
-from paceline.cli.rehearse import verb as rehearse
 from paceline.errors import UsageError
 from paceline.option import HELP, MODULE, Option, Verb, section
+from paceline.parts.lab.cli.rehearse import verb as rehearse
 from paceline.parts.lab.nccl_tests import FACTORS, OPERATIONS, TYPES
 from paceline.spelling import nearest
 

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from paceline.cli.bench.options import STEP, form, parse_argv
-from paceline.cli.bench.options import VERB as VERB
 from paceline.cli.picture_file import refuse_impossible
-from paceline.cli.rehearse import verb as rehearse
+from paceline.parts.lab.cli.bench.options import STEP, form, parse_argv
+from paceline.parts.lab.cli.bench.options import VERB as VERB
+from paceline.parts.lab.cli.rehearse import verb as rehearse
 
 if TYPE_CHECKING:
     from paceline.facts import Job
