@@ -2,8 +2,7 @@
 
 The kinds of kills take turns; then every script of tests/parts/resume/whole runs once on 2 and on 3 ranks without a kill. The results are
 kept as one line of JSON for each run, in a directory outside the clone that is named by a hash of src/ and of the scripts, and by the
-versions of torch
-and Python; a second call goes on where the first one stopped. Each run has its seed in its line.
+versions of torch and Python; a second call goes on where the first one stopped. Each run has its seed in its line.
 """
 
 import argparse
