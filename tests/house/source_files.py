@@ -18,7 +18,7 @@ class Import:
 
 @dataclass(frozen=True)
 class Module:
-    """One source file. `name` is dotted; `room` is the folder or file below paceline."""
+    """One source file. `name` is dotted; `room` is the folder or file below paceline; see `room_of`."""
 
     name: str
     path: Path
@@ -26,8 +26,7 @@ class Module:
 
     @property
     def room(self) -> str:
-        parts = self.name.split(".")
-        return parts[1] if len(parts) > 1 else parts[0]
+        return room_of(self.name)
 
     @cached_property
     def imports(self) -> tuple[Import, ...]:
@@ -83,3 +82,22 @@ def _module(path: Path, source: Path) -> Module:
     parts = path.relative_to(source).with_suffix("").parts
     name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
     return Module(name, path, ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
+
+
+# What of these parts runs inside a rank, besides their folders worker and instruments.
+IN_A_RANK_OF_PARTS = {"sagemaker": "smdistributed", "frameworks": ("jax_cluster", "parameter_server")}
+
+
+def room_of(name: str) -> str:
+    """The room of a module; of a part's module, the one that its folder stands with."""
+    if not name.startswith("paceline.parts."):
+        return name.split(".")[1] if "." in name else name
+    part, _, inside = name.removeprefix("paceline.parts.").partition(".")
+    folder = inside.partition(".")[0]
+    if inside.startswith(IN_A_RANK_OF_PARTS.get(part, "in_rank")) or folder in ("in_rank", "instruments", "worker"):
+        return "worker"
+    if part == "comm" and folder not in ("", "part", "planner"):
+        return "comm"
+    if folder in ("cli", "serve", "estimator", "trace"):
+        return folder
+    return "parts" if folder in ("", "part", "check") else "views of parts" if folder == "views" else "insides of parts"

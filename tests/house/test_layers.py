@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from source_files import imported_module
+from source_files import imported_module, room_of
 
 FLOORS = (
     {
@@ -71,9 +71,6 @@ IN_A_RANK = {
     "trace": {"trace"},
     "resume": {"resume"},
 }
-
-# What of these parts runs inside a rank, besides their folders worker and instruments.
-IN_A_RANK_OF_PARTS = {"sagemaker": "smdistributed", "frameworks": ("jax_cluster", "parameter_server")}
 
 # Arrows that the floors do not allow: (module, what it imports) -> why it reads better so.
 ALLOWED_ARROWS: dict[tuple[str, str], str] = {
@@ -141,7 +138,7 @@ STANDARD_LIBRARY_ONLY = (
 
 
 def test_every_room_has_a_floor(modules):
-    unknown = {room_of(module.name) for module in modules} - set(FLOOR) - set(IN_A_RANK)
+    unknown = {module.room for module in modules} - set(FLOOR) - set(IN_A_RANK)
     assert not unknown, f"give these rooms a floor in FLOORS: {sorted(unknown)}"
 
 
@@ -151,7 +148,7 @@ def test_imports_only_point_downwards(modules):
     for module in modules:
         for found in module.imports:
             target = imported_module(found, names)
-            if target and not arrow_is_allowed(room_of(module.name), room_of(target)):
+            if target and not arrow_is_allowed(module.room, room_of(target)):
                 if (module.name, target) not in ALLOWED_ARROWS:
                     wrong.append(f"{module.name}:{found.line} imports {target}")
     assert not wrong, "\n".join(wrong)
@@ -201,7 +198,7 @@ def test_the_server_of_pages_reads_recordings_and_starts_nothing(modules):
     wrong = [
         f"{module.name}:{found.line}"
         for module in modules
-        if room_of(module.name) == "serve"
+        if module.room == "serve"
         for found in module.imports
         if found.module.startswith("paceline.launch")
     ]
@@ -212,7 +209,7 @@ def test_torch_is_imported_only_inside_a_rank(modules):
     wrong = [
         f"{module.name}:{found.line}"
         for module in modules
-        if room_of(module.name) not in IN_A_RANK
+        if module.room not in IN_A_RANK
         for found in module.imports
         if found.module.split(".")[0] == "torch"
     ]
@@ -220,9 +217,7 @@ def test_torch_is_imported_only_inside_a_rank(modules):
 
 
 def test_a_rank_loads_only_the_standard_library_and_its_framework(modules):
-    in_a_rank = [
-        module for module in modules if room_of(module.name) in IN_A_RANK or module.name in STANDARD_LIBRARY_ONLY
-    ]
+    in_a_rank = [module for module in modules if module.room in IN_A_RANK or module.name in STANDARD_LIBRARY_ONLY]
     wrong = [
         f"{module.name}:{found.line} imports {found.module}"
         for module in in_a_rank
@@ -241,7 +236,7 @@ def test_the_environment_is_read_at_few_doors(modules):
     wrong = [
         f"{module.name}:{node.lineno}"
         for module in modules
-        if room_of(module.name) not in ROOMS_WITH_THE_ENVIRONMENT and module.name not in ENVIRONMENT_DOORS
+        if module.room not in ROOMS_WITH_THE_ENVIRONMENT and module.name not in ENVIRONMENT_DOORS
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Attribute) and is_environment(node)
     ]
@@ -252,7 +247,7 @@ def test_only_the_command_line_prints(modules):
     wrong = [
         f"{module.name}:{node.lineno}"
         for module in modules
-        if room_of(module.name) != "cli" and module.name not in ALLOWED_PRINTS
+        if module.room != "cli" and module.name not in ALLOWED_PRINTS
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
@@ -272,9 +267,7 @@ def test_the_whole_command_line_loads_without_torch(modules, user_environment, o
     assert importlib.util.find_spec("torch"), "this test means nothing where there is no torch to import"
     absent = {name for name, needs in of_an_extra.items() if not all(map(importlib.util.find_spec, needs))}
     left_out = absent | {"paceline.__main__"}
-    outside = [
-        module.name for module in modules if room_of(module.name) not in IN_A_RANK and module.name not in left_out
-    ]
+    outside = [module.name for module in modules if module.room not in IN_A_RANK and module.name not in left_out]
     program = f"import importlib, sys\nfor name in {outside!r}: importlib.import_module(name)\nsys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], env=user_environment, check=False).returncode == 0
 
@@ -295,21 +288,6 @@ def arrows_between(modules) -> dict[str, set[str]]:
 def folder_of(name: str) -> str:
     """The folder or the file that a module is in, directly below its room."""
     return ".".join(name.split(".")[:3])
-
-
-def room_of(name: str) -> str:
-    """The room of a module; of a part's module, the one that its folder stands with."""
-    if not name.startswith("paceline.parts."):
-        return name.split(".")[1] if "." in name else name
-    part, _, inside = name.removeprefix("paceline.parts.").partition(".")
-    folder = inside.partition(".")[0]
-    if inside.startswith(IN_A_RANK_OF_PARTS.get(part, "in_rank")) or folder in ("in_rank", "instruments", "worker"):
-        return "worker"
-    if part == "comm" and folder not in ("", "part", "planner"):
-        return "comm"
-    if folder in ("cli", "serve", "estimator", "trace"):
-        return folder
-    return "parts" if folder in ("", "part", "check") else "views of parts" if folder == "views" else "insides of parts"
 
 
 def arrow_is_allowed(source: str, target: str) -> bool:

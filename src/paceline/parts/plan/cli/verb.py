@@ -22,6 +22,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Print the plan, or the machine types.
+
+    Raises:  UsageError U03: of --fail-on and --svg; as question_of, hold_against and instances.show
+    """
     if args.instances:
         from paceline.parts.plan.cli.instances import show
 
