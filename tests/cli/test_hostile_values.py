@@ -86,11 +86,16 @@ def laid(run, path, line, place, value):
 
 def answered(argv, capsys):
     """The exit code; a refusal has its four parts."""
-    code = main(argv.split())
-    said = capsys.readouterr().err
-    assert code == 0 or (
-        said.startswith("error[") and all(f"\n  {part}" in said for part in ("saw", "next", "more"))
-    ), said
+    words = argv.split()
+    code = main(words)
+    said = capsys.readouterr()
+    if code and "--json" in words:
+        refusal = json.loads(said.out)
+        assert all(refusal[part] for part in ("code", "what", "saw", "next", "more")), refusal
+    elif code:
+        assert said.err.startswith("error[") and all(f"\n  {part}" in said.err for part in ("saw", "next", "more")), (
+            said
+        )
     return code
 
 

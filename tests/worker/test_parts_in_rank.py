@@ -89,8 +89,8 @@ def test_a_part_of_another_package_has_its_own_name(workplace, written, tmp_path
 
 
 def test_a_fork_server_of_ranks_that_keep_their_state_has_what_puts_it_back(workplace, written):
-    script = FORK.partition("worker(")[0] + (
-        'ours("worker.bootstrap").before_forks()\nprint(any(name.endswith("worker.resume.session") for name in sys.modules))\n'
+    script = FORK.partition('ours("')[0] + (
+        'ours("worker.bootstrap").before_forks()\nprint(any(name.endswith("parts.resume.worker.session") for name in sys.modules))\n'
     )
     for parts, loaded in (("parts.resume.in_rank,parts.comm.in_rank", True), ("parts.comm.in_rank", False)):
         workplace.environment["PACELINE_PARTS"] = parts

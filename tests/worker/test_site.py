@@ -96,7 +96,7 @@ def test_what_is_named_by_a_part_of_its_name_is_there(repository):
     """In a rank the package may go by another name, so modules are named by their ends."""
     package = repository / "src" / "paceline"
     site = (package / "worker" / "site" / "sitecustomize.py").read_text()
-    ends = [f"worker.{name}" for name in re.findall(r'_worker\("(\w+)"\)', site)]
+    ends = re.findall(r'_ours\("([\w.]+)"\)', site)
     ends += [name.removeprefix(".") for name in re.findall(r'"(\.worker\.\w+)"', site)]
     ends += [name.removeprefix("paceline.") for name in MODULES]
     ends += ["worker." + re.search(r'f"{__package__}\.(\w+)"', (package / "worker" / "error_file.py").read_text())[1]]

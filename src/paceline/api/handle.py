@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from paceline.api.answers import Answer, Logs, Why
 from paceline.api.wait_output import WaitOutput
 from paceline.cli.logs import POLL_SECONDS
@@ -24,6 +22,7 @@ from paceline.recording.evidence import evidence, read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.logs import LogChoice, chosen_lines
 from paceline.recording.runs import newest_try
+from paceline.views.documents import as_read
 from paceline.views.logs import log_line, log_line_json
 from paceline.views.ps import ListedRun, ps_facts, ps_rows, ps_text
 from paceline.views.status import run_lasts
@@ -143,7 +142,7 @@ class RunHandle:
             findings=tuple(diagnosis.findings),
             not_judged=tuple(diagnosis.not_judged),
             text=why_text(diagnosis, case, WhyPage(width=None)),
-            document=msgspec.to_builtins(why_json(diagnosis, case)),
+            document=as_read(why_json(diagnosis, case)),
         )
 
     def evidence(self) -> Evidence:
@@ -228,8 +227,7 @@ class Runs(Answer, Sequence[RunHandle]):
 
     def facts(self) -> dict[str, Any]:
         """The object of `paceline ps --json`."""
-        facts: dict[str, Any] = msgspec.to_builtins(ps_facts(self._listed()))
-        return facts
+        return as_read(ps_facts(self._listed()))
 
     def _repr_html_(self) -> str:
         headers, rows = ps_rows(self._listed(), time.time_ns())

@@ -56,6 +56,12 @@ def json_text(document: Any) -> str:
     return json.dumps(msgspec.to_builtins(document))
 
 
+def as_read(document: Any) -> dict[str, Any]:
+    """The document as a program reads it from its text: lists, and no tuples."""
+    read: dict[str, Any] = json.loads(json_text(document))
+    return read
+
+
 def run_keys(run: Run, restarts: RestartTotals) -> dict[str, Any]:
     """The fields of RunDocument."""
     status = {"status": run.status, "secondary_status": run.secondary_status}
