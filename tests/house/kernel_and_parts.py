@@ -19,6 +19,14 @@ OUTSIDE = {
     "estimator.py": "sagemaker",
     "resume.py": "resume",
 }
+# Part -> the parts of which it uses something; where one of these is not there, that alone ends with an error (E01). No two form a circle.
+EDGES = {
+    "sagemaker": {"engines", "plan", "comm"},
+    "lab": {"plan", "comm", "web"},
+    "engines": {"plan"},
+    "comm": {"plan"},
+    "plan": {"web"},
+}
 # Process tests of a part: patterns below tests/.
 PATTERNS_OF_TESTS: tuple[tuple[str, str], ...] = (
     ("process/test_*resume*.py", "resume"),

@@ -59,7 +59,7 @@ def collected(repository, tmp_path_factory):
 
 def run_by_ci(repository):
     text = (repository / ".ci/run").read_text()
-    return [*re.findall(r"^run ([\w-]+)", text, re.M), *re.findall(r'^timed "make ([\w-]+)"', text, re.M)]
+    return re.findall(r"^(?:of \S+ )?(?:run|shown) ([\w-]+)", text, re.M)
 
 
 def calls_of_pytest(repository, target):
