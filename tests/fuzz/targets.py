@@ -19,9 +19,9 @@ from requests_target import REQUESTS, check_request
 from web_target import WEB_REQUESTS, check_web_request
 
 from paceline.launch.job import messages
-from paceline.launch.job.connection import Connection, WireError, greet
+from paceline.launch.job.accepted_messages import SendingHost, objection, objection_to_first
+from paceline.launch.job.framed_connection import Connection, WireError, greet
 from paceline.launch.job.messages import ExitedMessage, IdleMessage, ReadyMessage
-from paceline.launch.job.protocol import SendingHost, objection, objection_to_first
 from paceline.launch.job.state import (
     Event,
     HostJoined,

@@ -18,7 +18,7 @@ from paceline.cli import main
 from paceline.errors import UsageError
 from paceline.part import Observation
 from paceline.parts.engines.jobs import note_end
-from paceline.parts.resume.agent.state_saving import StateSaving
+from paceline.parts.resume.agent.save_newest_step import StateSaving
 from paceline.parts.resume.recording.saved_state import Manifest, SavedFile, SavedRank, manifest_text, parse_manifest
 from paceline.parts.resume.recording.state_buffer import DOCUMENT, new_buffer, packed
 from paceline.parts.resume.resume_from import load_state

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from paceline.diagnosis.restarts import totals
+from paceline.diagnosis.restart_costs import totals
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 

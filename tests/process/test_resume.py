@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from summing_job import KILL, RANK, attempts, begun, done, events, ran
 
-from paceline.diagnosis.restarts import totals
+from paceline.diagnosis.restart_costs import totals
 from paceline.facts import Status
 
 # A machine that is busy with something else gets more time: `patient`, in `run`. This limit ends what never ends.

@@ -11,7 +11,7 @@ from submissions import a_submission
 from paceline.facts import Program, ProgramKind
 from paceline.parts.engines import jobs
 from paceline.parts.engines.base import load
-from paceline.parts.engines.contract import check_cancel, check_ends, check_plan, check_refused
+from paceline.parts.engines.conformance import check_cancel, check_ends, check_plan, check_refused
 from paceline.parts.engines.package import package
 from paceline.recording.evidence import evidence
 from paceline.recording.runs import new_run_id

@@ -10,8 +10,8 @@ from kept_state import Rank
 
 from paceline.facts import Job, Program, ProgramKind
 from paceline.parts.resume import resume_from
+from paceline.parts.resume.agent.save_newest_step import StateSaving
 from paceline.parts.resume.agent.saved_job import facts_of
-from paceline.parts.resume.agent.state_saving import StateSaving
 from paceline.parts.resume.recording.saved_state import JobFacts
 from paceline.parts.resume.recording.state_buffer import DOCUMENT, new_buffer, packed
 from paceline.parts.resume.state_store import state_store

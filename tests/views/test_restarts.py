@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.diagnosis.case import to_plain
-from paceline.diagnosis.restarts import EVENT, NotUsed, Restart, RestartTotals, Resumption, totals
+from paceline.diagnosis.restart_costs import EVENT, NotUsed, Restart, RestartTotals, Resumption, totals
 from paceline.views.live import event_text
 from paceline.views.restarts import restart_line, restart_lines, restarts_facts, restarts_text, resumed_line
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from paceline.cli.parsing import refuse_other_forms
 from paceline.cli.terminal import ascii_only, room
-from paceline.diagnosis.restarts import totals
+from paceline.diagnosis.restart_costs import totals
 from paceline.diagnosis.run_state import run_state
 from paceline.errors import UsageError
 from paceline.facts import Status

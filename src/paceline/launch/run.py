@@ -24,13 +24,13 @@ from paceline.launch.agent.job_processes import JobProcesses, guarded
 from paceline.launch.agent.output import LogTails, Pump
 from paceline.launch.agent.peer import PeerAgent
 from paceline.launch.agent.scratch import Scratch, make_scratch
-from paceline.launch.agent.store_holder import torch_directory
+from paceline.launch.agent.store_client import torch_directory
 from paceline.launch.agent.worker_spec import HostIdentity
 from paceline.launch.coordinator.coordinator import Coordinator
 from paceline.launch.disk import refused_by_disk
 from paceline.launch.job.outcome import Outcome, Stop, StopKind, stopped
 from paceline.launch.job.state import begin
-from paceline.launch.own_time import OwnTimeLoop
+from paceline.launch.pausable_loop import OwnTimeLoop
 from paceline.launch.ports import ReservedPorts, require_free, why_not_listening
 from paceline.launch.prepare import LaunchConfig
 from paceline.part import Beginning, first_answer, parts

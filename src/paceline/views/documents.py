@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from paceline.diagnosis.restarts import RestartTotals
+from paceline.diagnosis.restart_costs import RestartTotals
 from paceline.diagnosis.run_state import RunState
 from paceline.facts import Run, Status
 from paceline.findings import CauseFinding

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from paceline.diagnosis.case import Forecast, Stall, fact_or_none
-from paceline.diagnosis.restarts import EVENT as ATTEMPT_BEGAN
-from paceline.diagnosis.restarts import RESUMED, Restart, Resumption
+from paceline.diagnosis.restart_costs import EVENT as ATTEMPT_BEGAN
+from paceline.diagnosis.restart_costs import RESUMED, Restart, Resumption
 from paceline.diagnosis.time_limit import forecast_text, will_be_cut
 from paceline.errors import PacelineError
 from paceline.facts import SecondaryStatus

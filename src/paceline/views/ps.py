@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 import msgspec
 
-from paceline.diagnosis.restarts import RestartTotals
+from paceline.diagnosis.restart_costs import RestartTotals
 from paceline.diagnosis.run_state import RunState
 from paceline.facts import RankRecord, Run, SecondaryStatus, Status
 from paceline.views.documents import RunNowDocument, run_now_keys

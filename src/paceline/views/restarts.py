@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from paceline.diagnosis.restarts import NotUsed, Restart, RestartTotals, Resumption
+from paceline.diagnosis.restart_costs import NotUsed, Restart, RestartTotals, Resumption
 from paceline.findings import Finding, Severity
 from paceline.spelling import plural
 from paceline.views.units import counted, duration

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from paceline.diagnosis.restarts import totals
+from paceline.diagnosis.restart_costs import totals
 from paceline.diagnosis.run_state import run_state
 from paceline.diagnosis.slow.slowdown import slowest_ranks
 from paceline.diagnosis.slow.steady_step import SteadyStep, steady_step

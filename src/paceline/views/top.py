@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from paceline.diagnosis.case import Stall
-from paceline.diagnosis.restarts import totals
+from paceline.diagnosis.restart_costs import totals
 from paceline.diagnosis.run_state import run_state
 from paceline.facts import Evidence, RankRecord, Run, Status
 from paceline.spelling import plural

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from paceline.diagnosis.case import Case, Level, Stall, fact_or_none
-from paceline.diagnosis.restarts import totals
+from paceline.diagnosis.restart_costs import totals
 from paceline.diagnosis.run_state import how_it_ended, run_state
 from paceline.diagnosis.time_limit import forecast_text, will_be_cut
 from paceline.diagnosis.verdict import Diagnosis

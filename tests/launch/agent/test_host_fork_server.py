@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from paceline.launch.agent import fork_server
+from paceline.launch.agent import fork_server_client
 from paceline.launch.agent.host_fork_server import HostForkServer
 from paceline.launch.agent.worker_spec import HostIdentity
 
@@ -20,8 +20,8 @@ def host(tmp_path, monkeypatch):
     """A host of two ranks, and its events. The fork server never has loaded."""
     program = tmp_path / "loads.py"
     program.write_text(LOADS)
-    monkeypatch.setattr(fork_server, "PROGRAM", program)
-    monkeypatch.setattr(fork_server, "is_subreaper", lambda: True)
+    monkeypatch.setattr(fork_server_client, "PROGRAM", program)
+    monkeypatch.setattr(fork_server_client, "is_subreaper", lambda: True)
     events = []
     identity = HostIdentity(run_id="r", job_name="j", name="h", mark="m", environ={})
     server = HostForkServer(identity, 2, set(), lambda name, **fields: events.append((name, fields)))
@@ -62,7 +62,7 @@ def test_why_there_is_none_is_recorded_and_said_at_a_restart(host):
     server.ranks_started(1, "")
     start(server, [headers(1, 1)], SimpleNamespace(**{**vars(SPEC), "argv": ["sh", "train.sh"]}))
     server.ranks_started(2, "")
-    early, refused = "its ranks had not made their first step", fork_server.NOT_PYTHON
+    early, refused = "its ranks had not made their first step", fork_server_client.NOT_PYTHON
     text = "the ranks of h are new processes, not forks"
     assert events == [
         ("notice", {"text": f"{text}: {early}"}),

@@ -13,7 +13,7 @@ import pytest
 from paceline.facts import Job, Program, ProgramKind, RankError, RankExit, Run
 from paceline.launch.coordinator.coordinator import Coordinator
 from paceline.launch.coordinator.limits import MOST_OF_ONE_ADDRESS, MOST_TOLD
-from paceline.launch.job.connection import MAX_HELLO_BYTES, NO_MAC, greet
+from paceline.launch.job.framed_connection import MAX_HELLO_BYTES, NO_MAC, greet
 from paceline.launch.job.messages import EventMessage, ExitedMessage, Hello, StartAttemptMessage, decode, encode
 from paceline.launch.job.outcome import Stop, StopKind, stopped
 from paceline.launch.job.state import Dismiss, JobPhase, begin

@@ -8,7 +8,7 @@ from submissions import a_submission, changed
 
 from paceline.facts import Program, ProgramKind
 from paceline.parts.engines.base import load
-from paceline.parts.engines.contract import check_hosts
+from paceline.parts.engines.conformance import check_hosts
 from paceline.parts.engines.host_check import ALL_PAIRS_HOSTS, addresses_of, chosen_pairs, look_at
 from paceline.parts.engines.ssh.remote import connect, listen
 from paceline.rules.host_facts import HostFacts

@@ -3,7 +3,7 @@
 import pytest
 from kept_state import Rank
 
-from paceline.parts.resume.agent.state_saving import StateSaving
+from paceline.parts.resume.agent.save_newest_step import StateSaving
 from paceline.parts.resume.recording.saved_state import JobFacts
 from paceline.parts.resume.recording.state_piece import checksums_of, header_of
 from paceline.parts.resume.replicas import difference

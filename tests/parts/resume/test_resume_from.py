@@ -11,8 +11,8 @@ from saved_runs import VERSION, job, saved_by_two_ranks
 
 from paceline.errors import UsageError
 from paceline.parts.resume import resume_from
+from paceline.parts.resume.agent.save_newest_step import StateSaving
 from paceline.parts.resume.agent.saved_job import facts_of, saving_place
-from paceline.parts.resume.agent.state_saving import StateSaving
 from paceline.parts.resume.recording.state_buffer import SLOT_AT, StateHeader
 from paceline.parts.resume.resume_from import beginning, load_state
 from paceline.parts.resume.state_store import state_store

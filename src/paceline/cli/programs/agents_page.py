@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from paceline.launch.job.protocol import RULES, MessageRule, tag
+from paceline.launch.job.accepted_messages import RULES, MessageRule, tag
 from paceline.launch.job.state import JobPhase
 
 _HEAD = """# What agents say to each other
 
-Made by `make docs` from `src/paceline/launch/job/protocol.py`, whose tests send each message from a stranger, from a guest, from a host of
-the attempt in another phase, and with each value out of its range.
+Made by `make docs` from `src/paceline/launch/job/accepted_messages.py`, whose tests send each message from a stranger, from a guest, from a
+host of the attempt in another phase, and with each value out of its range.
 
 One agent runs on each host; the agent of the first host is the coordinator. Every message is typed JSON with a length. If the job has a
 token, each message carries a proof that its sender has that token. A value outside the range of its type is refused while it is read, and

@@ -29,7 +29,7 @@ from paceline.launch.agent.output import LogTails, Pump
 from paceline.launch.agent.preparation import HostPreparation
 from paceline.launch.agent.run_environment import code_directory, environment_document, gpus_of_ranks
 from paceline.launch.agent.scratch import Scratch, still_there
-from paceline.launch.agent.store_holder import HostStore
+from paceline.launch.agent.store_client import HostStore
 from paceline.launch.agent.telemetry import HostMonitor
 from paceline.launch.agent.worker_spec import HostAttempt, HostIdentity
 from paceline.launch.agent.workers import Workers, WorkerSpec

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paceline.launch.agent.fork_server import OF_A_RANK
+from paceline.launch.agent.fork_server_client import OF_A_RANK
 from paceline.launch.agent.process_end import ProcessEnd
 from paceline.launch.agent.workers import WorkerSpec
 from paceline.part import Companion

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paceline.facts import Placement
-from paceline.launch.agent.fork_server import STATE_VARIABLE
+from paceline.launch.agent.fork_server_client import STATE_VARIABLE
 from paceline.part import rank_modules
 
 SITE_DIRECTORY = Path(__file__).resolve().parents[2] / "worker" / "site"

@@ -13,7 +13,16 @@ from paceline import __version__
 from paceline.errors import HostLost, RankNeverArrived, UsageError
 from paceline.facts import Job, SecondaryStatus, Status
 from paceline.launch.agent.agent import HostAgent
-from paceline.launch.job.connection import ENDED, MAX_FRAME_BYTES, SILENCE_SECONDS, SILENT, Connection, WireError, greet
+from paceline.launch.job.accepted_messages import objection_to_first
+from paceline.launch.job.framed_connection import (
+    ENDED,
+    MAX_FRAME_BYTES,
+    SILENCE_SECONDS,
+    SILENT,
+    Connection,
+    WireError,
+    greet,
+)
 from paceline.launch.job.messages import (
     ClaimedMessage,
     FinishMessage,
@@ -38,7 +47,6 @@ from paceline.launch.job.messages import (
     encode,
 )
 from paceline.launch.job.outcome import Outcome, Stop, StopKind, stopped
-from paceline.launch.job.protocol import objection_to_first
 from paceline.launch.job.state import FIRST_NOTICE_SECONDS, NEXT_NOTICE_SECONDS
 from paceline.probes.ports import try_connect
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from paceline.launch.agent.exit_deadline import ExitDeadline
-from paceline.launch.agent.fork_server import STATE_VARIABLE, ForkedProcess, ForkRefused, ForkServer
+from paceline.launch.agent.fork_server_client import STATE_VARIABLE, ForkedProcess, ForkRefused, ForkServer
 from paceline.launch.agent.job_processes import JobProcesses
 from paceline.launch.agent.output import Destination, Pump
 from paceline.launch.agent.process_end import ProcessEnd

@@ -9,7 +9,7 @@ import msgspec
 
 from paceline.facts import Job, SecondaryStatus, Status
 from paceline.launch.agent.agent import HostAgent
-from paceline.launch.job.connection import Connection
+from paceline.launch.job.framed_connection import Connection
 from paceline.launch.job.messages import ClaimedMessage, ClaimMessage, GatheredMessage, GatherMessage, KillMessage, Kind
 from paceline.launch.job.outcome import Outcome
 from paceline.storage.ownership import OwnershipLedger

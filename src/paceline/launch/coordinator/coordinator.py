@@ -23,12 +23,21 @@ from paceline.launch.coordinator.late_exits import LateExits
 from paceline.launch.coordinator.limits import GREETING_SECONDS, ConnectionLimit, RateLimit
 from paceline.launch.coordinator.pace_inputs import PaceInputs
 from paceline.launch.coordinator.pace_monitor import PaceMonitor
-from paceline.launch.coordinator.restart_monitor import RestartMonitor
-from paceline.launch.coordinator.resume_monitor import ResumeMonitor
+from paceline.launch.coordinator.restart_costs import RestartMonitor
+from paceline.launch.coordinator.resume_costs import ResumeMonitor
 from paceline.launch.disk import DiskThread
 from paceline.launch.job import state as job_state
+from paceline.launch.job.accepted_messages import SendingHost, objection
 from paceline.launch.job.admission import missing_hosts, unique_name, why_refused
-from paceline.launch.job.connection import ENDED, MAX_FRAME_BYTES, SILENT, Connection, TokenMismatch, WireError, greet
+from paceline.launch.job.framed_connection import (
+    ENDED,
+    MAX_FRAME_BYTES,
+    SILENT,
+    Connection,
+    TokenMismatch,
+    WireError,
+    greet,
+)
 from paceline.launch.job.messages import (
     HOST_EVENTS,
     LONGEST,
@@ -58,7 +67,6 @@ from paceline.launch.job.messages import (
     Welcome,
 )
 from paceline.launch.job.outcome import Outcome, Stop, StopKind
-from paceline.launch.job.protocol import SendingHost, objection
 from paceline.launch.job.state import StartAttempt
 from paceline.launch.ports import free_store_port
 from paceline.recording.lateness import LatenessFile, LatenessFrame

@@ -26,7 +26,7 @@ from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
 from paceline.diagnosis.verdict import Diagnosis, diagnose
 from paceline.facts import RankExit, RankRecord, Run
 from paceline.findings import Cause
-from paceline.launch.coordinator.stall import StallTracker
+from paceline.launch.coordinator.stall_inspection import StallTracker
 from paceline.launch.job.messages import (
     HeartbeatMessage,
     Pong,

@@ -1,7 +1,7 @@
-"""The messages between agents, as typed records; `connection.py` carries them.
+"""The messages between agents, as typed records; `framed_connection.py` carries them.
 
-A message with a value outside the range of its type is refused before any code reads it. `protocol.py` says which host may send which
-message, and in which phase.
+A message with a value outside the range of its type is refused before any code reads it. `accepted_messages.py` says which host may send
+which message, and in which phase.
 """
 
 from typing import Annotated, Any, Literal

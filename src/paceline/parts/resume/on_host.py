@@ -7,12 +7,12 @@ from pathlib import Path
 
 from paceline.contract.entry import is_python
 from paceline.facts import Placement, ProgramKind
-from paceline.launch.agent.fork_server import NOT_PYTHON, forkable, memory_left_bytes
+from paceline.launch.agent.fork_server_client import NOT_PYTHON, forkable, memory_left_bytes
 from paceline.part import Host, HostPart
 from paceline.parts.resume.agent.saved_job import facts_of, is_container, is_copied, place_of
+from paceline.parts.resume.agent.saver_client import StateSaver
 from paceline.parts.resume.agent.saver_process import COPIED_PAUSE_SECONDS, PAUSE_SECONDS, SaverAnswer, SaverOrder
 from paceline.parts.resume.agent.state_holder import StateHolder
-from paceline.parts.resume.agent.state_saver import StateSaver
 from paceline.parts.resume.recording.saved_state import command_to_go_on
 from paceline.parts.resume.resume_from import LoadedState
 from paceline.recording.layout import RunDirectory

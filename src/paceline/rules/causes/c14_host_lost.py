@@ -19,7 +19,7 @@ Not to be confused with: a signal at that agent, which stops the job in order; C
 What to do: Look at that machine: is it up, was it taken back, was its agent killed for memory (`dmesg`)? To go on without it:
   `--nnodes MIN:MAX --max-restarts 1` and a script that loads its checkpoint.
 How to inject it: kill -9 the agent of the second of two hosts, or pull its cable.
-Source: paceline/launch/job/connection.py.
+Source: paceline/launch/job/framed_connection.py.
 """
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from paceline.diagnosis.case import Case, to_plain
-from paceline.diagnosis.restarts import totals
+from paceline.diagnosis.restart_costs import totals
 from paceline.diagnosis.run_state import run_state
 from paceline.diagnosis.time_limit import forecast_text
 from paceline.diagnosis.verdict import Diagnosis, told_otherwise

@@ -17,7 +17,7 @@ from submissions import a_submission
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
 from paceline.parts.engines.base import load
-from paceline.parts.engines.contract import check_hosts
+from paceline.parts.engines.conformance import check_hosts
 
 pytest.importorskip("ray", reason="the extra [ray] is not installed")
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
@@ -44,7 +44,7 @@ sys.path[:0] = json.loads(sys.argv[2])
 from submissions import a_submission
 from paceline.facts import Program, ProgramKind
 from paceline.parts.engines.base import load
-from paceline.parts.engines.contract import check_hosts
+from paceline.parts.engines.conformance import check_hosts
 job = a_submission(program=Program(kind=ProgramKind.SCRIPT, target="train.py"), hosts=2)
 seen = check_hosts(load("ray", os.environ, {"address": sys.argv[1]}), job)
 print(json.dumps([host.name for host in seen.hosts]))

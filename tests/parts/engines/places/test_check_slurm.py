@@ -13,7 +13,7 @@ from slurm_cluster import SlurmCluster, missing
 from submissions import a_submission
 
 from paceline.facts import Program, ProgramKind
-from paceline.parts.engines.contract import check_hosts
+from paceline.parts.engines.conformance import check_hosts
 from paceline.parts.engines.slurm import engine as slurm
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(200)]

@@ -16,7 +16,7 @@ from submissions import changed
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
 from paceline.parts.engines.base import load
-from paceline.parts.engines.contract import check_cancel, check_ends, check_plan, check_refused
+from paceline.parts.engines.conformance import check_cancel, check_ends, check_plan, check_refused
 from paceline.parts.engines.detached import REFUSED_FILE
 from paceline.parts.engines.package import package
 from paceline.parts.engines.ray.cluster import refuse_strangers

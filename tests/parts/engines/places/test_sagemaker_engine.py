@@ -14,7 +14,7 @@ from submissions import changed
 
 from paceline.errors import UsageError
 from paceline.facts import Channel, SecondaryStatus, Status
-from paceline.parts.engines import contract, jobs
+from paceline.parts.engines import conformance, jobs
 from paceline.parts.engines.base import Engine
 from paceline.parts.sagemaker.engine.engine import engine
 from paceline.recording.evidence import evidence
@@ -79,8 +79,8 @@ def test_a_job_of_two_hosts_ends_and_its_recording_and_its_lines_are_here(sagema
     channels = (Channel(name="train-data", source="s3://jobs/data"),)
     secret = {"PASSWORD": "hidden-from-all"}
     job = job_of(tmp_path, ENDS, "r-e00001", channels=channels, hyperparameters={"name": "it's"}, environment=secret)
-    contract.check_plan(sagemaker, job)
-    seen = contract.check_ends(sagemaker, job, root, seconds=90)
+    conformance.check_plan(sagemaker, job)
+    seen = conformance.check_ends(sagemaker, job, root, seconds=90)
     assert seen.nodes == {"algo-1": "algo-1", "algo-2": "algo-2"}
     found = evidence(root / "r-e00001")
     assert (found.run.exit_code, len(found.ranks), found.hosts) == (0, 2, ("algo-1", "algo-2"))
@@ -91,12 +91,12 @@ def test_a_job_of_two_hosts_ends_and_its_recording_and_its_lines_are_here(sagema
 
 
 def test_a_failing_rank_is_the_reason_and_its_code_the_jobs(sagemaker, tmp_path, root):
-    seen = contract.check_ends(sagemaker, job_of(tmp_path, FAILS, "r-e00002"), root, seconds=90, code=3)
+    seen = conformance.check_ends(sagemaker, job_of(tmp_path, FAILS, "r-e00002"), root, seconds=90, code=3)
     assert "rank 1 on algo-2 ended with code 3" in seen.reason and seen.status is Status.FAILED
 
 
 def test_a_job_is_stopped(sagemaker, tmp_path, root):
-    seen = contract.check_cancel(sagemaker, job_of(tmp_path, LASTS, "r-e00003", hosts=1), root, seconds=90)
+    seen = conformance.check_cancel(sagemaker, job_of(tmp_path, LASTS, "r-e00003", hosts=1), root, seconds=90)
     assert (seen.status, seen.secondary_status) == (Status.STOPPED, SecondaryStatus.STOPPED)
 
 
@@ -119,7 +119,7 @@ def test_a_spot_job_goes_on_from_its_checkpoints(aws, tmp_path, root):
         job = job_of(
             tmp_path, SAVES, f"r-e0001{number}", hosts=1, max_run_seconds=600, checkpoint_url="s3://jobs/checkpoints"
         )
-        contract.check_ends(spot, job, root, seconds=90)
+        conformance.check_ends(spot, job, root, seconds=90)
         run_dir = root / job.run_id
         lines, _ = spot.logs(jobs.submitted(run_dir).handle, run_dir, None)
         assert f"algo-1 | found {number}" in lines
@@ -134,7 +134,7 @@ def test_two_instance_groups_started_by_sagemaker_itself_are_one_job(aws, tmp_pa
     platform = {"ResourceConfig": {"InstanceGroups": groups}}
     direct = engine(dict(os.environ), {**aws, "start": "direct", "keep_alive": "60"})
     job = job_of(tmp_path, ENDS, "r-e0000b", platform=platform, hyperparameters={"lr": 0.1})
-    contract.check_ends(direct, job, root, seconds=90)
+    conformance.check_ends(direct, job, root, seconds=90)
     run_dir = root / "r-e0000b"
     lines, _ = direct.logs(jobs.submitted(run_dir).handle, run_dir, None)
     assert "algo-2 | rank 1 of 2 ['--lr', '0.1']" in lines
@@ -167,14 +167,14 @@ def until_ended(asked: Engine, run_dir: Path):
 
 def test_a_missing_bucket_is_named_and_nothing_is_created(aws, tmp_path, root):
     absent = engine(dict(os.environ), {**aws, "bucket": "no-such-bucket"})
-    error = contract.check_refused(absent, job_of(tmp_path, ENDS, "r-e00006"), root, "E42")
+    error = conformance.check_refused(absent, job_of(tmp_path, ENDS, "r-e00006"), root, "E42")
     assert "there is no bucket no-such-bucket" in error.what and "aws s3 mb" in error.next
     with pytest.raises(UsageError, match="does not know"):
         absent.observe({"job_name": "digits-r-e00006", "region": "us-east-1", "run_id": "r-e00006"}, tmp_path)
 
 
 def test_a_refused_job_takes_its_upload_away_again(sagemaker, aws, tmp_path, root):
-    error = contract.check_refused(sagemaker, job_of(tmp_path, ENDS, "r-e00007", hosts=99), root, "E43")
+    error = conformance.check_refused(sagemaker, job_of(tmp_path, ENDS, "r-e00007", hosts=99), root, "E43")
     assert "more than this account may use" in error.what and SECRET not in str(vars(error))
     assert keys(aws, "paceline/digits-r-e00007/") == []
 
@@ -184,7 +184,7 @@ def test_without_credentials_it_says_so_at_once(aws, tmp_path, root, monkeypatch
         monkeypatch.delenv(name)
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
-    error = contract.check_refused(engine({}, aws), job_of(tmp_path, ENDS, "r-e00008"), root, "E40")
+    error = conformance.check_refused(engine({}, aws), job_of(tmp_path, ENDS, "r-e00008"), root, "E40")
     assert "AWS_PROFILE" in error.next
 
 
@@ -192,8 +192,8 @@ def test_without_a_region_or_a_way_there_it_says_which(aws, tmp_path, root, monk
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     nowhere = {key: value for key, value in aws.items() if key != "region"}
-    error = contract.check_refused(engine({}, nowhere), job_of(tmp_path, ENDS, "r-e00009"), root, "E41")
+    error = conformance.check_refused(engine({}, nowhere), job_of(tmp_path, ENDS, "r-e00009"), root, "E41")
     assert "no AWS region" in error.what
     closed = {**aws, "s3_endpoint_url": "http://127.0.0.1:9"}
-    error = contract.check_refused(engine({}, closed), job_of(tmp_path, ENDS, "r-e0000a"), root, "E41")
+    error = conformance.check_refused(engine({}, closed), job_of(tmp_path, ENDS, "r-e0000a"), root, "E41")
     assert "cannot be reached" in error.what

@@ -18,7 +18,7 @@ from paceline.facts import Program, ProgramKind, SecondaryStatus, Status
 from paceline.part import Observation
 from paceline.parts.engines import jobs
 from paceline.parts.engines.base import Engine, Handle
-from paceline.parts.engines.contract import check_cancel, check_ends, check_plan, check_refused
+from paceline.parts.engines.conformance import check_cancel, check_ends, check_plan, check_refused
 from paceline.parts.engines.package import package
 from paceline.parts.engines.slurm import engine as slurm
 from paceline.parts.engines.submission import Submission

@@ -338,7 +338,7 @@ import json, os, sys
 from pathlib import Path
 from paceline.facts import Job, Program, ProgramKind
 from paceline.job_file import JobFile
-from paceline.parts.engines import contract
+from paceline.parts.engines import conformance
 from paceline.parts.engines.base import load
 from paceline.parts.engines.package import package
 from paceline.parts.engines.submission import Submission
@@ -352,15 +352,15 @@ def job(name, script, *arguments):
     file = JobFile(job=Job(name=name, program=program), run_id=name)
     return Submission(file=file, hosts=2, package=code, engine_options=options, environment=secret)
 root = Path(told["root"])
-contract.check_plan(engine, job("planned", "quick.py", "0"))
-contract.check_hosts(engine, job("looked-at", "quick.py", "0"))
-contract.check_ends(engine, job("ends", "quick.py", "0"), root, seconds=60)
-contract.check_ends(engine, job("fails", "quick.py", "7"), root, seconds=60, code=7)
-contract.check_cancel(engine, job("cancelled", "waits.py"), root, seconds=60)
-contract.check_cancel(engine, job("killed", "waits.py"), root, seconds=60, now=True)
+conformance.check_plan(engine, job("planned", "quick.py", "0"))
+conformance.check_hosts(engine, job("looked-at", "quick.py", "0"))
+conformance.check_ends(engine, job("ends", "quick.py", "0"), root, seconds=60)
+conformance.check_ends(engine, job("fails", "quick.py", "7"), root, seconds=60, code=7)
+conformance.check_cancel(engine, job("cancelled", "waits.py"), root, seconds=60)
+conformance.check_cancel(engine, job("killed", "waits.py"), root, seconds=60, now=True)
 options = {**options, "hosts": "algo-1,nowhere"}
 nowhere = load("ssh", os.environ, options)
-contract.check_refused(nowhere, job("refused", "quick.py", "0"), root, "E10")
+conformance.check_refused(nowhere, job("refused", "quick.py", "0"), root, "E10")
 """
 
 

@@ -8,7 +8,7 @@ from submissions import a_submission, changed
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
 from paceline.parts.engines.base import load
-from paceline.parts.engines.contract import check_plan
+from paceline.parts.engines.conformance import check_plan
 from paceline.parts.engines.ray.agent_actor import installed, own_environment
 from paceline.parts.engines.ray.cluster import check_versions, never_fits, refused, require_tokens
 from paceline.parts.engines.ray.options import read_options

@@ -8,7 +8,7 @@ from submissions import a_submission, changed
 
 from paceline.errors import PacelineError, UsageError
 from paceline.facts import Program, ProgramKind, SecondaryStatus, Status
-from paceline.parts.engines.contract import check_plan
+from paceline.parts.engines.conformance import check_plan
 from paceline.parts.engines.slurm import engine as slurm
 from paceline.parts.engines.slurm.errors import refused
 from paceline.parts.engines.slurm.hosts import salloc_argv

@@ -13,7 +13,7 @@ from paceline import __version__
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
 from paceline.parts.engines.base import load
-from paceline.parts.engines.contract import check_plan
+from paceline.parts.engines.conformance import check_plan
 from paceline.parts.engines.package import package
 from paceline.parts.engines.remote_program import BOOT, ConnectionLost
 from paceline.parts.engines.ssh import preflight, remote

@@ -12,9 +12,9 @@ from paceline.errors import UsageError
 from paceline.parts.engines.base import Capabilities, Engine, Request, known_options
 from paceline.parts.engines.detached import DetachedEngine
 from paceline.parts.engines.host_check import StartedHost
+from paceline.parts.engines.ssh.agent_command import agent_command, agent_job
 from paceline.parts.engines.ssh.options import AGENTS_PORT, OPTIONS, Settings, read_settings, ssh_argv
 from paceline.parts.engines.ssh.remote import CODE
-from paceline.parts.engines.ssh.told import agent_command, agent_job
 from paceline.parts.engines.submission import Submission
 
 

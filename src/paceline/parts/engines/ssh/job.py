@@ -19,12 +19,12 @@ from paceline.parts.engines.base import Request
 from paceline.parts.engines.detached import TAKEN_FILE
 from paceline.parts.engines.remote_program import ConnectionLost
 from paceline.parts.engines.ssh import preflight
+from paceline.parts.engines.ssh.agent_command import agent_command, agent_job
 from paceline.parts.engines.ssh.agents import Agents
 from paceline.parts.engines.ssh.connection import SshConnection, host_of
 from paceline.parts.engines.ssh.mirror import Copy
 from paceline.parts.engines.ssh.options import AGENTS_PORT, Settings, typed
 from paceline.parts.engines.ssh.remote import CODE, RUNS
-from paceline.parts.engines.ssh.told import agent_command, agent_job
 from paceline.parts.engines.submission import Submission
 from paceline.recording.runs import make_next_try
 

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from paceline.errors import PacelineError
-from paceline.parts.resume.agent.state_saving import SavedStep, StateSaving
+from paceline.parts.resume.agent.save_newest_step import SavedStep, StateSaving
 from paceline.parts.resume.recording.saved_state import JobFacts
 from paceline.parts.resume.state_store import state_store
 from paceline.priority import lower_priority

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from paceline.diagnosis.case import Case
-from paceline.diagnosis.restarts import totals
+from paceline.diagnosis.restart_costs import totals
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.facts import Evidence, Run, Status
 from paceline.terminal_text import visible

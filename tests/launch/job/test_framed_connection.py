@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from paceline.launch.job.connection import WireError, greet
+from paceline.launch.job.framed_connection import WireError, greet
 from paceline.launch.job.messages import VERSION, Beat, Hello, IdleMessage
 
 

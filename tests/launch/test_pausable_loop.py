@@ -10,7 +10,7 @@ import pytest
 
 WAITS = """
 import asyncio, sys, time
-from paceline.launch.own_time import OwnTimeLoop
+from paceline.launch.pausable_loop import OwnTimeLoop
 
 async def main():
     began, own = time.monotonic(), asyncio.get_running_loop().time()

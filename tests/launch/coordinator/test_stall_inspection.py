@@ -7,7 +7,7 @@ import pytest
 from paceline.diagnosis.case import Heartbeat, Level, Proof, Stall
 from paceline.diagnosis.hang.wait_graph import START
 from paceline.diagnosis.snapshots import Frame, RankSnapshot, ThreadStack
-from paceline.launch.coordinator.stall import StallTracker
+from paceline.launch.coordinator.stall_inspection import StallTracker
 
 SECOND = 1_000_000_000
 FOUND = Stall(

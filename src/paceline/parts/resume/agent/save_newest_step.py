@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from paceline.launch.agent.fork_server import memory_left_bytes
+from paceline.launch.agent.fork_server_client import memory_left_bytes
 from paceline.parts.resume.recording.plain_values import stored
 from paceline.parts.resume.recording.saved_state import (
     ENDED,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.facts import Placement, RankExit
-from paceline.launch.coordinator.resume_monitor import ResumeMonitor
+from paceline.launch.coordinator.resume_costs import ResumeMonitor
 from paceline.launch.job.messages import ResumedMessage
 from paceline.launch.job.state import Resume, StartAttempt
 

@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.diagnosis.case import to_plain
-from paceline.diagnosis.restarts import EVENT, NotUsed, Restart, restart, totals
+from paceline.diagnosis.restart_costs import EVENT, NotUsed, Restart, restart, totals
 from paceline.facts import RankRecord
 
 HOUR_NS = 3600 * 10**9

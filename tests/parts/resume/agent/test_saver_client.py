@@ -8,8 +8,8 @@ import pytest
 from kept_state import Rank, complete
 from patience import patient
 
+from paceline.parts.resume.agent.saver_client import StateSaver
 from paceline.parts.resume.agent.saver_process import SaverOrder
-from paceline.parts.resume.agent.state_saver import StateSaver
 from paceline.parts.resume.recording.saved_state import JobFacts
 from paceline.parts.resume.state_store import state_store
 

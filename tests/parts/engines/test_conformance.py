@@ -10,7 +10,7 @@ from paceline.facts import Program, ProgramKind, Status
 from paceline.job_file import job_document
 from paceline.parts.engines import jobs
 from paceline.parts.engines.base import load
-from paceline.parts.engines.contract import check_cancel, check_ends, check_plan, check_refused
+from paceline.parts.engines.conformance import check_cancel, check_ends, check_plan, check_refused
 from paceline.parts.engines.submission import host_file
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from paceline.diagnosis.crash.root_cause import signal_name
-from paceline.diagnosis.restarts import RESUMED
+from paceline.diagnosis.restart_costs import RESUMED
 from paceline.launch.job.messages import ResumedMessage
 from paceline.launch.job.state import Resume, StartAttempt
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from paceline.launch.agent import store_holder
-from paceline.launch.agent.store_holder import NOT_HELD, HostStore
+from paceline.launch.agent import store_client
+from paceline.launch.agent.store_client import NOT_HELD, HostStore
 from paceline.launch.agent.worker_spec import HostIdentity
 
 # It answers as often as it is asked, but not to port 2.
@@ -50,7 +50,7 @@ def held(tmp_path, python, *ports):
 def holds(tmp_path, monkeypatch):
     program = tmp_path / "holds.py"
     program.write_text(HOLDS)
-    monkeypatch.setattr(store_holder, "PROGRAM", program)
+    monkeypatch.setattr(store_client, "PROGRAM", program)
 
 
 def test_one_process_holds_the_stores_of_all_attempts_and_rank_0_serves_one_that_cannot_be_held(tmp_path, holds):

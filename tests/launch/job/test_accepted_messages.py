@@ -18,6 +18,7 @@ from paceline.launch.coordinator.limits import (
     RateLimit,
 )
 from paceline.launch.job import messages
+from paceline.launch.job.accepted_messages import RULES, Sender, SendingHost, objection, objection_to_first
 from paceline.launch.job.messages import (
     Beat,
     ClaimMessage,
@@ -38,7 +39,6 @@ from paceline.launch.job.messages import (
     StopRequest,
     TraceReply,
 )
-from paceline.launch.job.protocol import RULES, Sender, SendingHost, objection, objection_to_first
 from paceline.launch.job.state import JobPhase
 
 OWN = Placement(host="b", address="10.0.0.2", node_rank=1, first_rank=2, ranks=2)

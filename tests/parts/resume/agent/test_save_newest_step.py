@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from kept_state import Rank, complete
 
-from paceline.parts.resume.agent.state_saving import StateSaving
+from paceline.parts.resume.agent.save_newest_step import StateSaving
 from paceline.parts.resume.recording.saved_state import MANIFEST, JobFacts, NoManifest, folder_of, parse_manifest
 from paceline.parts.resume.state_store import state_store
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.launch.coordinator.restart_monitor import RestartMonitor
+from paceline.launch.coordinator.restart_costs import RestartMonitor
 from paceline.recording.layout import SUBMISSION_FILE
 
 STARTED_NS = 10**18

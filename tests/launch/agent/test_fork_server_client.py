@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.launch.agent import fork_server
-from paceline.launch.agent.fork_server import ForkRefused
+from paceline.launch.agent import fork_server_client
+from paceline.launch.agent.fork_server_client import ForkRefused
 
 # It is asked, and killed before it has read the question or after that.
 PROGRAM = """
@@ -30,8 +30,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_fork_server_that_is_killed_when_asked_says_how_it_ended(tmp_path, monkeypatch, then):
     program = tmp_path / "dying.py"
     program.write_text(textwrap.dedent(PROGRAM.format(then=then)))
-    monkeypatch.setattr(fork_server, "PROGRAM", program)
-    server = fork_server.start_fork_server(sys.executable, os.environ, None)
+    monkeypatch.setattr(fork_server_client, "PROGRAM", program)
+    server = fork_server_client.start_fork_server(sys.executable, os.environ, None)
     try:
         select.select([server.connection], [], [])
         with pytest.raises(ForkRefused, match=r"^the fork server ended with -9$"):
@@ -59,8 +59,8 @@ connection.recv(1)
 def test_a_restart_waits_for_a_fork_server_that_loads(tmp_path, monkeypatch, seconds, wanted_looks, is_loading):
     program = tmp_path / "loads.py"
     program.write_text(LOADS)
-    monkeypatch.setattr(fork_server, "PROGRAM", program)
-    server = fork_server.start_fork_server(sys.executable, os.environ, str(tmp_path))
+    monkeypatch.setattr(fork_server_client, "PROGRAM", program)
+    server = fork_server_client.start_fork_server(sys.executable, os.environ, str(tmp_path))
     looks = []
 
     def is_wanted():
@@ -90,7 +90,7 @@ def test_the_fork_server_imports_with_the_priority_of_a_rank(tmp_path):
     )
     (torch / "cuda.py").write_text("def is_initialized(): return False\n")
     script = "from paceline.worker.fork_server import preload; print(preload(None))"
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(fork_server.PROGRAM).parents[2]}"}
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(fork_server_client.PROGRAM).parents[2]}"}
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.stdout == "None\n", done.stderr
     usual = os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.diagnosis.case import to_plain
-from paceline.diagnosis.restarts import EVENT, restart
+from paceline.diagnosis.restart_costs import EVENT, restart
 from paceline.facts import RankRecord
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
