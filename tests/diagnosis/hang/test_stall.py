@@ -423,8 +423,13 @@ def test_pulses_of_the_attempt_before_are_passed_over():
 
 
 @pytest.mark.parametrize("subgroups", [1, 64])
-def test_4096_ranks_are_compared_in_a_tenth_of_a_second(subgroups):
-    ranks = 4096
+def test_what_a_comparison_costs_grows_as_the_number_of_ranks(subgroups):
+    compared_in(512, subgroups)
+    assert compared_in(4096, subgroups) < 8 * 4 * compared_in(512, subgroups)
+
+
+def compared_in(ranks, subgroups):
+    """CPU seconds of one comparison, of which one rank is late; the least of three."""
     members = [tuple(range(first, ranks, subgroups)) for first in range(subgroups)]
     pulses = {
         rank: stood(
@@ -441,7 +446,7 @@ def test_4096_ranks_are_compared_in_a_tenth_of_a_second(subgroups):
         took.append(time.process_time() - start)
     assert found.late == (77,)
     assert len(found.waiting) == ranks - 1
-    assert min(took) < 0.1
+    return min(took)
 
 
 def call(operation):

@@ -44,11 +44,12 @@ def test_of_ten_thousand_runs_the_newest_are_shown_and_the_rest_is_said(many, tm
 def test_a_list_that_is_known_is_listed_in_little_time(many, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     runs = RunList(many, make_app(many).readers.listed)
+    began = time.process_time()
     while any(row.listed is None for row in runs.listing(Wish()).rows):
         continue
-    began = time.process_time()
+    known = time.process_time()
     runs.listing(Wish())
-    assert time.process_time() - began < 0.3
+    assert time.process_time() - known < (known - began) / 4
 
 
 def test_each_answer_reads_for_a_short_time_and_the_next_goes_on(many, tmp_path, monkeypatch):
