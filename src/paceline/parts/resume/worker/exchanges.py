@@ -10,16 +10,16 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from ....worker.our_groups import OUR_ROOM
 from .object_graph import CannotPutBack, Capture, Restore, Value
 
 # (name of the strategy, [(key of a tensor, the tensor)], what `auto` has chosen or None).
 Exchange = tuple[str, list[tuple[Any, Value]], dict[str, Any] | None]
-_COMM = f"{__name__.split('.', maxsplit=1)[0]}.comm"
 
 
 def exchange_of(model: Any) -> Any:
     """The HookState of a DistributedDataParallel; None: torch itself exchanges its gradients."""
-    attach, hooks = sys.modules.get(f"{_COMM}.ddp.attach"), sys.modules.get(f"{_COMM}.ddp.hook")
+    attach, hooks = sys.modules.get(f"{OUR_ROOM}ddp.attach"), sys.modules.get(f"{OUR_ROOM}ddp.hook")
     attached = attach.exchange_of(model) if attach is not None else None
     if attached is not None or hooks is None or not model._comm_hooks:
         return attached
@@ -33,7 +33,7 @@ def kept(capture: Capture, models: Iterable[Any]) -> list[Exchange | None]:
 
     Raises:  CannotKeep
     """
-    tuner = sys.modules.get(f"{_COMM}.auto.tuner")
+    tuner = sys.modules.get(f"{OUR_ROOM}auto.tuner")
     found: list[Exchange | None] = []
     for model in models:
         exchange, tuned = exchange_of(model), tuner.tuner_of(model) if tuner is not None else None
@@ -75,7 +75,7 @@ def are_even(models: Iterable[Any]) -> bool:
 
 
 def _local_sgd(models: Iterable[Any]) -> list[Any]:
-    attach = sys.modules.get(f"{_COMM}.ddp.attach")
+    attach = sys.modules.get(f"{OUR_ROOM}ddp.attach")
     if attach is None:
         return []
     return [local for model in models if (local := attach.local_sgd_of(model)) is not None]
