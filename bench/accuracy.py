@@ -1,7 +1,7 @@
 """How far the planner is off, over published measurements that its constants were not fitted on: writes docs/accuracy.md.
 
 .venv/bin/python bench/accuracy.py            under a minute, no GPU, no torch
-.venv/bin/python bench/accuracy.py --check    exit 1 where the page, or planner/fitted_constants.py, are not what the data give
+.venv/bin/python bench/accuracy.py --check    exit 1 where the page, or parts/plan/planner/fitted_constants.py, are not what the data give
 """
 
 import argparse
@@ -34,7 +34,7 @@ def main() -> int:
     args = parser.parse_args()
     differing = constants_that_differ()
     for line in differing:
-        print(f"planner/fitted_constants.py: {line}", file=sys.stderr)
+        print(f"parts/plan/planner/fitted_constants.py: {line}", file=sys.stderr)
     text = page()
     if args.check:
         same = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text
@@ -117,7 +117,7 @@ def left_out() -> str:
 
 
 def constants_that_differ() -> list[str]:
-    """Constants of planner/fitted_constants.py that a fit on all rows does not give."""
+    """Constants of parts/plan/planner/fitted_constants.py that a fit on all rows does not give."""
     found = fit(experiments())
     there, given = _flat(FITTED), _flat(found)
     return [

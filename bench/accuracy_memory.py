@@ -136,7 +136,7 @@ def _opening(judged: list[Verdict]) -> list[str]:
         f'**Never "fits" for a run that ran out of memory: {wrong} of {len(failed)} such runs were called "fits".** That rests on',
         f"{len(failed)} runs of {len({each.row['model'] for each in failed})} models only, and they are not held out: a first",
         'trace called both Transformer-XL runs "fits" (0.52 and 0.59 of the device); their logs then showed what it had left out,',
-        "and the context and the spare tensor of `planner/memory.py` come from the same logs.",
+        "and the context and the spare tensor of `parts/plan/planner/memory.py` come from the same logs.",
         "",
     ]
 

@@ -1,7 +1,7 @@
 """The section "Nothing measured" of docs/accuracy.md: tier 0 held against published steps of one device.
 
 python bench/accuracy_tier0.py           the section
-python bench/accuracy_tier0.py --fit     also the constants of planner/roofline.py, fitted again
+python bench/accuracy_tier0.py --fit     also the constants of parts/plan/planner/roofline.py, fitted again
 """
 
 import math
@@ -298,7 +298,7 @@ def _reasons() -> list[str]:
 
 
 def refit() -> str:
-    """The constants of planner/roofline.py, fitted again to all cases, with intervals of errors held out by workload."""
+    """The constants of parts/plan/planner/roofline.py, fitted again to all cases, with intervals of errors held out by workload."""
     every, _ = cases()
     found = fit(every)
     pairs = [pair for some in held_out(lambda case: case.group).values() for pair in some]

@@ -1,4 +1,4 @@
-"""Makes planner/fitted_constants.py from the rows: least absolute relative error, few parameters, weights that no source can own."""
+"""Makes parts/plan/planner/fitted_constants.py from the rows: least absolute relative error, few parameters, no source owns a weight."""
 
 import math
 from collections import Counter
