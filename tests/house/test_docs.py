@@ -71,7 +71,7 @@ def test_files_that_the_documentation_names_exist(repository):
 def test_every_event_of_a_recording_is_documented(repository):
     page = (repository / "docs/recording.md").read_text()
     written = set()
-    for path in (repository / "src/paceline/launch").rglob("*.py"):
+    for path in (path for room in ("launch", "parts") for path in (repository / "src/paceline" / room).rglob("*.py")):
         written |= set(re.findall(r"\.(?:record|event|on_event)\(\s*\"(\w+)\"", path.read_text()))
     assert {"run_started", "rank_exited"} <= written
     assert not [event for event in sorted(written) if f"`{event}`" not in page]

@@ -733,7 +733,7 @@ def _in_restore(plan: Plan, job: Job, rng: random.Random) -> bool:
                 return False
             with Stopped(header.pid) as stopped:
                 frames = stopped.stack()
-                if is_in(frames, r"worker/resume/", r".*(restore|put_back|refill|apply).*"):
+                if is_in(frames, r"resume/worker/", r".*(restore|put_back|refill|apply).*"):
                     return job.kill(plan, ranks, [header.pid], _shown(frames))
         time.sleep(rng.uniform(0.0, 0.01))
     return False
@@ -741,7 +741,7 @@ def _in_restore(plan: Plan, job: Job, rng: random.Random) -> bool:
 
 _PHASES: dict[str, Callable[[Plan, Job, random.Random], bool]] = {
     "optimizer.step": _in_function((r"torch/optim/", r"step")),
-    "evaluation": _in_function((r"resume/scripts/", r"evaluate|validate|test|test_epoch|accuracy")),
+    "evaluation": _in_function((r"whole/scripts/", r"evaluate|validate|test|test_epoch|accuracy")),
     "copy": _when_header(watching.is_writing),
     "sealed, no batch": _when_header(watching.is_sealed_without_batch),
     "prologue": _in_the_beginning,
