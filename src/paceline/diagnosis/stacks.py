@@ -7,7 +7,7 @@ from paceline.diagnosis.case import Site
 from paceline.diagnosis.snapshots import Frame, RankSnapshot, ThreadStack
 
 # Our own code inside a rank, without the exchange.
-_OWN = re.compile(r"/paceline/(?:worker|parts/(?:\w+/worker|(?!comm/)\w+))/")
+_OWN = re.compile(r"/paceline/(?:worker|parts/(?:\w+/(?:instruments|worker)|(?!comm/)\w+))/")
 OUR_EXCHANGE = "/paceline/parts/comm/"
 _DISTRIBUTED = (
     "torch/distributed/", "torch/nn/parallel/distributed.py", "torch/_C/_distributed_c10d", OUR_EXCHANGE,
