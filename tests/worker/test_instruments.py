@@ -4,6 +4,7 @@ import importlib
 import os
 import re
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
@@ -100,6 +101,14 @@ def test_a_new_instrument_is_turned_off_by_the_name_of_its_file(with_more):
 
 def test_what_a_recording_can_say_of_an_instrument_has_its_file():
     assert {member.name.lower() for member in Instrument} <= set(MODULES)
+
+
+@pytest.mark.parametrize("package", ["", "others"])
+def test_the_instruments_of_a_part_lie_beside_its_module_in_a_package(package, tmp_path):
+    (tmp_path / "instruments").mkdir()
+    (tmp_path / "instruments" / "heat.py").touch()
+    found = instruments.modules([SimpleNamespace(__file__=str(tmp_path / "in_rank.py"), __package__=package)])
+    assert found.get("heat") == ("others.instruments.heat" if package else None)
 
 
 @pytest.mark.parametrize("name", MODULES)

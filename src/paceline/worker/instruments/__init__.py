@@ -33,7 +33,10 @@ def modules(parts: Iterable[ModuleType]) -> dict[str, str]:
     """The modules of all instruments by their names. `parts`: the parts' modules inside a rank."""
     found = dict.fromkeys(_names(__path__), __name__)
     for part in parts:
-        folder = os.path.join(os.path.dirname(part.__file__ or ""), "instruments")
+        # Beside a module outside of a package lies what others have installed.
+        if not (part.__package__ and part.__file__):
+            continue
+        folder = os.path.join(os.path.dirname(part.__file__), "instruments")
         found |= dict.fromkeys(_names([folder]), f"{part.__package__}.instruments")
     return {name: f"{package}.{name}" for name, package in sorted(found.items())}
 
