@@ -9,18 +9,21 @@ from paceline.cli.output_file import write_output
 from paceline.cli.parsing import find_directories
 from paceline.cli.values import counted
 from paceline.cli.why import judge_run
+from paceline.facts import Run
 from paceline.option import Option
 from paceline.part import ReportFormat
 from paceline.parts.web.views.metrics import Metric, metrics, metrics_facts, metrics_text
-from paceline.recording.jsonl import ReadJsonLines
+from paceline.recording.jsonl import ReadJsonLines, read_json_lines
 from paceline.views.documents import json_text
 from paceline.views.host_load import host_loads
 from paceline.views.pace import pace
 from paceline.views.status import run_lasts
 
 
-def metrics_of(directories: Sequence[Path], read: ReadJsonLines, ranks: int | None) -> tuple[Metric, ...]:
-    """The metrics of a run, with so many of its slowest ranks; None: of all ranks. `read`: as in evidence().
+def metrics_of(
+    directories: Sequence[Path], read: ReadJsonLines = read_json_lines, ranks: int | None = None
+) -> tuple[Run, tuple[Metric, ...]]:
+    """A run and its metrics, with so many of its slowest ranks; None: of all ranks. `read`: as in evidence().
 
     Raises:  as judge_run
     """
@@ -29,7 +32,7 @@ def metrics_of(directories: Sequence[Path], read: ReadJsonLines, ranks: int | No
     now = pace(found.ranks, ended=not run_lasts(found.run))
     loads = host_loads(found.hosts, found.telemetry)
     count = len(now.ranks) if ranks is None else ranks
-    return metrics(found, case, diagnosis, now, loads, now_ns=now_ns, ranks=count)
+    return found.run, metrics(found, case, diagnosis, now, loads, now_ns=now_ns, ranks=count)
 
 
 def write(args: argparse.Namespace) -> int:
@@ -39,12 +42,8 @@ def write(args: argparse.Namespace) -> int:
     """
     worst = counted("--worst", args.worst, zero=True)
     directories = find_directories(args, "paceline report --format prometheus")
-    now_ns = time.time_ns()
-    case, diagnosis, found = judge_run(directories, now_ns=now_ns)
-    now = pace(found.ranks, ended=not run_lasts(found.run))
-    loads = host_loads(found.hosts, found.telemetry)
-    made = metrics(found, case, diagnosis, now, loads, now_ns=now_ns, ranks=worst)
-    text = json_text(metrics_facts(made, found.run)) + "\n" if args.json else metrics_text(made)
+    run, made = metrics_of(directories, ranks=worst)
+    text = json_text(metrics_facts(made, run)) + "\n" if args.json else metrics_text(made)
     write_output(args.save or "-", text.encode(), "-o /tmp/paceline.prom")
     return 0
 

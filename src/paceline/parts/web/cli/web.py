@@ -338,7 +338,7 @@ def readers() -> Readers:
         directories=_of_run,
         ask_engine=Engines(_asked).ask,
         rank=_rank,
-        metrics=metrics_of,
+        metrics=lambda directories, read, ranks: metrics_of(directories, read, ranks)[1],
         trace=trace_of,
         compare=compared_html,
         look=stacks_now,
