@@ -2,8 +2,8 @@
 
 python bench/mutations.py [WORD ...] [--again]    those whose name has one of these words; half an hour for all; writes docs/mutations.md
 
-Can be stopped and continued: what was tried stays in ~/.cache/paceline-mutations (PACELINE_MUTATIONS) as long as neither the broken file nor
-the tests change. Rules (causes and checks) are made to find nothing, refusals of the protocol to accept; what breaks each promise of
+Can be stopped and continued: what was tried stays in ~/.cache/paceline-mutations (PACELINE_MUTATIONS) as long as neither the broken file
+nor the tests change. Rules (causes and checks) are made to find nothing, refusals of the protocol to accept; what breaks each promise of
 SECURITY.md and each rule of the house is written in bench/data/mutations.json.
 """
 
