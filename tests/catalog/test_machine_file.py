@@ -66,7 +66,7 @@ def test_accelerators_of_the_file_stand_before_those_of_the_catalogue():
 def test_what_a_file_gets_wrong_is_named(text, saw):
     with pytest.raises(UsageError) as refused:
         parse_machines(text, source="lab.toml")
-    assert refused.value.code == "P07"
+    assert refused.value.code == "U27"
     assert saw in refused.value.saw
     assert refused.value.next
 
@@ -76,5 +76,5 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path):
     for path in (tmp_path / "missing.toml", tmp_path, tmp_path / "binary"):
         with pytest.raises(UsageError) as refused:
             read_machines(path)
-        assert refused.value.code == "P07"
+        assert refused.value.code == "U27"
         assert refused.value.saw

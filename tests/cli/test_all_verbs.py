@@ -286,4 +286,4 @@ def test_local_hosts_are_the_hosts_of_the_engine_local(capsys):
     assert main([*asked, "--nnodes", "3", "--local-hosts", "2", "train.py"]) == 2
     assert json.loads(capsys.readouterr().out)["code"] == "U05"
     assert main(["submit", "--dry-run", "--json", "--engine", "slurm", "--local-hosts", "2", "train.py"]) == 2
-    assert json.loads(capsys.readouterr().out)["code"] == "E03"
+    assert json.loads(capsys.readouterr().out)["code"] == "U05"

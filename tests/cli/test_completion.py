@@ -122,7 +122,7 @@ def test_another_shell_is_refused(capsys):
         (["logs", ""], ["r-7f3a91"]),
         (["logs", "--ra"], ["--rank", "--raw"]),
         (["plan", "--against", "r"], ["r-7f3a91"]),
-        (["help", "U0"], [f"U0{digit}" for digit in range(1, 10)]),
+        (["help", "U0"], [f"U0{digit}" for digit in (*range(1, 8), 9)]),
         (["plan", "--instances", "p4d."], ["p4d.24xlarge"]),
         (["help", "--completion", ""], ["bash", "zsh", "fish"]),
     ],

@@ -353,7 +353,7 @@ def test_a_directory_that_is_gone_is_said_in_four_parts(tmp_path, capsys, monkey
         assert main([verb]) == 2
     finally:
         os.chdir(tmp_path)
-    assert "error[U26]" in capsys.readouterr().err
+    assert "error[U22]" in capsys.readouterr().err
 
 
 def test_a_run_whose_agent_is_gone_cannot_be_stopped(recording, capsys):
@@ -365,9 +365,9 @@ def test_a_run_whose_agent_is_gone_cannot_be_stopped(recording, capsys):
 
 def test_help_prints_a_page_and_lists_codes_and_verbs(capsys):
     assert main(["help", "u04"]) == 0
-    assert capsys.readouterr().out.startswith("U04  A port is in use")
+    assert capsys.readouterr().out.startswith("U04  A port or an address is in use")
     assert main(["help", "codes"]) == 0
-    assert "\nU04   A port is in use" in capsys.readouterr().out
+    assert "\nU04   A port or an address is in use" in capsys.readouterr().out
     names = answer(capsys, "help", "--json")
     assert "U09" in names["codes"] and list(names["verbs"]) == list(all_verbs())
     assert answer(capsys, "help", "U09", "--json")["title"] == "There is no such run"

@@ -36,13 +36,13 @@ def test_what_is_no_duration_is_refused_with_one_that_is(text):
 
 @pytest.mark.parametrize("text", ["0", "-5m", "9999999999999999999d"])
 def test_a_duration_that_cannot_be_is_refused(text):
-    assert refusal(duration, "--deadline", text).code == "P02"
+    assert refusal(duration, "--deadline", text).code == "U03"
     assert duration("--startup", "0", zero=True) == 0
 
 
 def test_a_count_is_a_whole_number_from_1_on_or_from_0():
     assert (counted("-n", "20"), counted("-w", " 0 ", zero=True), counts("--hosts", "2, 1,2")) == (20, 0, (2, 1))
-    assert {refusal(counted, "-n", text).code for text in ("0", "-1", "1.5", "nan", "inf")} == {"P02"}
+    assert {refusal(counted, "-n", text).code for text in ("0", "-1", "1.5", "nan", "inf")} == {"U03"}
     assert refusal(counted, "-n", "many").code == "U03"
     assert scaled_count("--parameters", "340M") == 340_000_000
 

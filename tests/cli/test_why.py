@@ -190,10 +190,10 @@ def test_gzip_that_is_cut_off_is_judged_by_its_beginning(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("data", "code"),
     [
-        (b"\x7fELF\0\0\0", "U24"),
-        (bytes(range(1, 32)) * 9, "U24"),
-        (b"\x80\x02.", "U24"),
-        (b"\x1f\x8bno gzip at all", "U24"),
+        (b"\x7fELF\0\0\0", "U27"),
+        (bytes(range(1, 32)) * 9, "U27"),
+        (b"\x80\x02.", "U27"),
+        (b"\x1f\x8bno gzip at all", "U27"),
     ],
 )
 def test_what_is_no_text_is_refused(tmp_path, capsys, data, code):
@@ -202,7 +202,7 @@ def test_what_is_no_text_is_refused(tmp_path, capsys, data, code):
 
 
 def test_a_file_that_is_not_there_is_refused(capsys):
-    assert "error[U24]" in refused(capsys, "--log", "nowhere.log")
+    assert "error[U27]" in refused(capsys, "--log", "nowhere.log")
 
 
 def test_an_empty_log_is_read(tmp_path, capsys):

@@ -58,7 +58,7 @@ def test_a_relative_code_directory_and_a_relative_python_are_found_from_the_file
 def test_the_option_without_a_file_is_refused(tmp_path):
     with pytest.raises(UsageError) as refused:
         wanted(Contract(install_requirements=True), script(tmp_path / "train.py"))
-    assert refused.value.code == "U10"
+    assert refused.value.code == "E01"
 
 
 def test_the_last_lines_are_those_with_text():
@@ -104,6 +104,6 @@ def test_the_end_of_what_pip_said_is_in_the_error(tmp_path):
     with pytest.raises(UsageError) as refused:
         install(file, python=sys.executable, lock_directory=tmp_path, run_id="r-000001", environment=environment)
     error = refused.value
-    assert error.code == "U10"
+    assert error.code == "E01"
     assert "no-such-package-of-paceline" in error.saw
     assert error.next.endswith(f"-r {file}")

@@ -135,7 +135,7 @@ def test_a_configuration_without_usable_hosts_is_refused(tmp_path, resources):
     deliver(tmp_path, resources)
     with pytest.raises(UsageError) as refused:
         read_job(tmp_path)
-    assert refused.value.code == "U17"
+    assert refused.value.code == "U27"
 
 
 def test_a_configuration_that_is_not_json_is_refused(tmp_path):
@@ -150,7 +150,7 @@ def test_a_base_that_cannot_be_written_is_refused_in_four_parts(tmp_path):
     with pytest.raises(UsageError) as refused:
         lay_directories(Tree(tmp_path / "file" / "base"))
     error = refused.value
-    assert error.code == "U13"
+    assert error.code == "U22"
     assert all((error.what, error.saw, error.next, error.more))
 
 

@@ -23,8 +23,8 @@ def script(paceline):
         (["--local-hosts", "2", "--nnodes", "3", "SCRIPT"], "U05", "--nnodes 3"),
         (["--channel", "train=/no/such/dir", "SCRIPT"], "U06", "/no/such/dir"),
         (["--hp", "lr", "SCRIPT"], "U07", "lr"),
-        (["--logs-specs", "mine", "SCRIPT"], "U08", "torchrun"),
-        (["--rdzv-backend", "etcd", "--rdzv-endpoint", "h:1", "SCRIPT"], "U08", "torchrun"),
+        (["--logs-specs", "mine", "SCRIPT"], "U32", "torchrun"),
+        (["--rdzv-backend", "etcd", "--rdzv-endpoint", "h:1", "SCRIPT"], "U32", "torchrun"),
         (["--nproc-per-node", "gpu", "SCRIPT"], "U11", "GPU"),
         (["--token-file", "/no/such/file", "SCRIPT"], "U12", "/no/such/file"),
     ],
@@ -60,7 +60,7 @@ def test_a_job_that_its_own_host_refuses_prints_the_error_and_sums_nothing_up(pa
     no_directory = paceline.directory / "file"
     no_directory.touch()
     finished = paceline.run("run", "--base-dir", str(no_directory / "below"), script)
-    assert finished.code == 2 and "error[U13]" in finished.err
+    assert finished.code == 2 and "error[U22]" in finished.err
     assert f"next      paceline run --base-dir DIRECTORY {script}" in finished.err
     assert not any(word in finished.err for word in ("failed", "because", "not judged", "paceline logs"))
 
@@ -85,7 +85,7 @@ def test_a_channel_that_does_not_divide_is_warned_about_before_the_ranks_start(p
 def test_requirements_that_fail_to_install_end_the_run_before_a_rank_starts(paceline, script):
     (paceline.directory / "requirements.txt").write_text("./no-such-package\n")
     finished = paceline.run("run", "--install-requirements", script)
-    assert finished.code == 2 and "error[U10]" in finished.err and "started" not in finished.out
+    assert finished.code == 2 and "error[E01]" in finished.err and "started" not in finished.out
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_a_rank_starts(paceline, script):

@@ -139,7 +139,7 @@ def test_a_time_out_raises_and_returns_only_where_that_was_asked_for(program):
         """,
         train=SLEEP,
     )
-    assert "caught U52 Stopped" in lines
+    assert "caught U50 Stopped" in lines
     assert "returned MaxRuntimeExceeded" in lines
 
 

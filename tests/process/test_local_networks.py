@@ -107,7 +107,7 @@ def test_ctrl_c_while_the_network_is_measured_leaves_nothing(paceline):
 def test_who_is_not_root_is_told_so_before_anything_starts(paceline):
     as_user = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
     finished = paceline.run("run", *NETWORK, LINKS, paceline.script("waits.py", WAITS), prefix=as_user)
-    assert finished.code == 2 and "error[X33]" in finished.err and "user 1000, not root" in finished.err
+    assert finished.code == 2 and "error[U23]" in finished.err and "user 1000, not root" in finished.err
     assert "sudo paceline run" in finished.err and not (paceline.directory / ".paceline").exists()
 
 

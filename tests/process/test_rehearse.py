@@ -76,7 +76,7 @@ def test_a_script_that_fails_at_a_size_is_said_with_its_reason_and_the_sizes_bef
     done = paceline.run("bench", "--rehearse", "--json", "--steps", "5", "--no-probe", script, "20", "2")
     assert done.code == 2
     error = json.loads(done.out)
-    assert error["code"] == "P09" and "2 ranks" in error["what"]
+    assert error["code"] == "X05" and "2 ranks" in error["what"]
     assert "rank 1 on localhost raised ValueError: no more data" in error["saw"] and "train.py" in error["saw"]
     assert error["next"].startswith("paceline why r-")
     assert [size["measurement"]["devices"] for size in rehearsal_of(paceline)["sizes"]] == [1]
@@ -88,7 +88,7 @@ def test_too_few_steps_are_refused_with_their_number(paceline):
     script = paceline.script("alone.py", ALONE)
     done = paceline.run("bench", "--rehearse", "--sizes", "1", script, "6")
     assert done.code == 2
-    assert "error[P09]: too few steps with 1 rank" in done.err and "6 were made" in done.err
+    assert "error[X05]: too few steps with 1 rank" in done.err and "6 were made" in done.err
 
 
 @pytest.mark.slow
@@ -96,7 +96,7 @@ def test_a_script_without_steps_is_stopped_when_its_time_is_over(paceline):
     script = paceline.script("stuck.py", STUCK)
     done = paceline.run("bench", "--rehearse", "--sizes", "1", "--timeout", f"{patient(2):.0f}s", script)
     assert done.code == 2
-    assert "error[P09]: no step was reported with 1 rank" in done.err and "paceline why r-" in done.err
+    assert "error[X05]: no step was reported with 1 rank" in done.err and "paceline why r-" in done.err
     assert paceline.left() == []
 
 

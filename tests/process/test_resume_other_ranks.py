@@ -108,7 +108,7 @@ def test_with_another_number_of_ranks_each_index_of_the_epoch_comes_once(pacelin
     step = done // before
     assert (
         f"{after} ranks instead of {before} from step {step}: global batch {2 * after} instead of {2 * before}, learning rate unchanged, "
-        "order of the data continued, not bit-identical (F09)" in finished.err
+        "order of the data continued, not bit-identical (F01)" in finished.err
     )
     found = lines(paceline)
     for epoch in range(3):

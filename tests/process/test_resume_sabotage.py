@@ -91,7 +91,7 @@ def test_a_buffer_that_is_too_small_leaves_the_training_as_it_is(paceline):
         "StateHeader(state_descriptor).cells[StateCell.ROOM_BYTES] = 4096\ntotal, held = 0, []",
     )
     finished, lines = ran(paceline, text=text)
-    assert done(lines) == [36] and "and this rank may take 0 MiB (F08)" in finished.err
+    assert done(lines) == [36] and "and this rank may take 0 MiB (F13)" in finished.err
     finished, lines = ran(paceline, text=text, dies=[(0, 0, 6, KILL)], code=137)
     assert "resumed at" not in finished.err
 

@@ -58,7 +58,7 @@ def test_the_contract_holds_on_real_hosts(engine, job, tmp_path):
     assert not [path for path in written if b"a-very-secret-value" in path.read_bytes()]
     check_ends(engine, job("wrong.py"), root, seconds=60, code=3)
     check_cancel(engine, job("lasts.py"), root, seconds=60)
-    check_refused(engine, job("missing.py"), root, "E05")
+    check_refused(engine, job("missing.py"), root, "U19")
 
 
 @pytest.mark.slow

@@ -290,7 +290,7 @@ def test_a_stop_while_requirements_are_installed_ends_the_installation(paceline,
     job.process.send_signal(number)
     finished = job.wait(10)
     assert finished.code == (130 if number == signal.SIGINT else 204), finished.err
-    assert finished.out == "" and "U10" not in finished.err
+    assert finished.out == "" and "E01" not in finished.err
     assert paceline.left() == []
 
 

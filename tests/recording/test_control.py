@@ -77,7 +77,7 @@ def test_an_answer_that_is_none_is_an_agent_that_does_not_answer(own_run, agent,
 def test_an_agent_on_another_machine_is_named_with_its_pid(own_run):
     with pytest.raises(UsageError) as refused:
         ask(own_run, {"command": "stop"}, machine=Machine("login1", "boot-b", "pid:[1]"))
-    assert refused.value.code == "U18"
+    assert refused.value.code == "U19"
     assert f"pid {os.getpid()} on node05" in refused.value.what
     assert refused.value.next == f"ssh node05 kill -TERM {os.getpid()}"
 
@@ -98,7 +98,7 @@ def test_a_socket_that_is_not_there_is_an_agent_that_does_not_answer(own_run):
 def test_a_run_without_a_socket_cannot_be_asked(own_run):
     with pytest.raises(UsageError) as refused:
         ask(replace(own_run, control_socket=None), {"command": "stop"}, machine=HERE)
-    assert refused.value.code == "U18"
+    assert refused.value.code == "U19"
 
 
 def test_who_only_wants_to_look_is_never_told_to_send_a_signal(own_run):
@@ -117,5 +117,5 @@ def test_an_agent_of_another_user_is_said_to_be_one(own_run, agent, monkeypatch)
     monkeypatch.setattr(socket.socket, "connect", denied)
     with pytest.raises(UsageError) as refused:
         ask(own_run, {"command": "look"}, machine=HERE)
-    assert refused.value.code == "U18" and "another user" in refused.value.what
+    assert refused.value.code == "U19" and "another user" in refused.value.what
     assert refused.value.next == "as the user who started it: paceline stack r-000001"

@@ -97,7 +97,7 @@ def test_a_file_that_came_short_is_not_taken(source, place):
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(FileNotFoundError("gone"), "E51"), (PermissionError("Forbidden"), "E52"), (OSError(28, "No space left"), "E56")],
+    [(FileNotFoundError("gone"), "E51"), (PermissionError("Forbidden"), "E52"), (OSError(28, "No space left"), "U22")],
 )
 def test_what_a_library_raises_has_its_code(source, place, error, code):
     with pytest.raises(UsageError) as told:
@@ -133,7 +133,7 @@ def test_no_room_is_seen_before_the_first_byte(source, place):
     huge = tuple(replace(item, size_bytes=1 << 60) for item in found.items)
     with pytest.raises(UsageError) as refused:
         install(Listing(store, huge), place, "s3://bucket/data", "d", Progress(lambda progress: None))
-    assert refused.value.code == "E56" and store.asked == []
+    assert refused.value.code == "U22" and store.asked == []
 
 
 def test_one_file_is_at_its_place_whole_or_not_at_all(source, tmp_path):

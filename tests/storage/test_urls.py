@@ -53,7 +53,7 @@ def test_a_prefix_ends_in_one_slash_so_that_ten_is_not_one():
 def test_a_scheme_that_nothing_reaches_is_said_with_what_to_do():
     with pytest.raises(UsageError) as refused:
         file_system("gopher://me:secret@host/x")
-    assert refused.value.code == "E50" and "gopher://host/x" in refused.value.what
+    assert refused.value.code == "E01" and "gopher://host/x" in refused.value.what
     assert "secret" not in refused.value.what + refused.value.saw
 
 
@@ -88,5 +88,5 @@ def test_without_boto3_the_extra_is_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "paceline.storage.s3", raising=False)
     with pytest.raises(UsageError) as refused:
         file_system("s3://bucket/key")
-    assert refused.value.code == "E50" and "boto3" in refused.value.saw
+    assert refused.value.code == "E01" and "boto3" in refused.value.saw
     assert refused.value.next == install_command("s3")

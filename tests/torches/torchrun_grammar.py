@@ -271,7 +271,7 @@ _KEYS = {
     "timeout": "the same, as the static rendezvous calls it",
     "last_call_timeout": "how long more hosts are waited for once there are enough",
     "is_host": "whether this host is the first one",
-    "store_type": "`tcp` is taken; `file` is refused (U08)",
+    "store_type": "`tcp` is taken; `file` is refused (U32)",
 }
 """Keys that have an effect in paceline, and which."""
 _PAGE = """\
@@ -288,7 +288,7 @@ spelling.
 ## Keys of `--rdzv-conf`
 
 A key that is almost one of these is refused as misspelled. Any other key is named in one line and ignored; torchrun ignores it silently.
-`etcd` and `etcd-v2` are refused as `--rdzv-backend` (U08); their keys have no effect with another one, as in torchrun.
+`etcd` and `etcd-v2` are refused as `--rdzv-backend` (U32); their keys have no effect with another one, as in torchrun.
 
 {keys}"""
 

@@ -37,7 +37,7 @@ def test_an_unknown_part_is_left_out():
 
 
 def test_further_lines_of_a_part_are_aligned():
-    assert error_text(UsageError("U10", "pip failed", saw="one\ntwo\n")).splitlines()[1:3] == [
+    assert error_text(UsageError("E01", "pip failed", saw="one\ntwo\n")).splitlines()[1:3] == [
         "  saw       one",
         "            two",
     ]

@@ -103,7 +103,7 @@ class RunHandle:
 
         Returns whether the run was told; False: it had ended already.
 
-        Raises:  UsageError U18, U25: it cannot be reached from here, or is another user's; HostLost U19: its agent is gone
+        Raises:  UsageError U19, U25: it cannot be reached from here, or is another user's; HostLost U19: its agent is gone
         """
         from paceline.cli.stop import stopped
 

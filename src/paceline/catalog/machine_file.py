@@ -45,20 +45,20 @@ class MachineFile:
 def read_machines(path: str | Path) -> MachineFile:
     """The machines of one file.
 
-    Raises:  UsageError P07: it cannot be read, is not TOML, or describes no machine of this kind
+    Raises:  UsageError U27: it cannot be read, is not TOML, or describes no machine of this kind
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as refused:
         saw = refused.strerror if isinstance(refused, OSError) and refused.strerror else str(refused)
-        raise UsageError("P07", f"the machine file {path} cannot be read", saw=saw, next=f"ls -l {path}") from None
+        raise UsageError("U27", f"the machine file {path} cannot be read", saw=saw, next=f"ls -l {path}") from None
     return parse_machines(text, source=str(path))
 
 
 def parse_machines(text: str, *, source: str) -> MachineFile:
     """The same from its text; `source` is what its figures are said to be from.
 
-    Raises:  UsageError P07
+    Raises:  UsageError U27
     """
     try:
         document = tomllib.loads(text)
@@ -143,4 +143,4 @@ def _expected(name: str) -> str:
 
 
 def _refused(source: str, saw: str, next_step: str) -> UsageError:
-    return UsageError("P07", f"the machine file {source} cannot be used", saw=saw, next=next_step)
+    return UsageError("U27", f"the machine file {source} cannot be used", saw=saw, next=next_step)

@@ -145,7 +145,7 @@ def _directory_is_gone() -> bool:
 
 def _no_directory() -> UsageError:
     return UsageError(
-        "U26",
+        "U22",
         "the current directory is not there any more",
         saw=f"{os.environ.get('PWD', 'its name is not known')} was removed while this shell was in it",
         next="cd /a/directory/that/is/there",

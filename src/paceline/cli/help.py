@@ -53,7 +53,7 @@ stands for any folder that is in `fpath` before `compinit` runs.""",
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what was asked about.
+    """Print what was asked about; of a code that has gone, the page of the code that says it now.
 
     Raises:  UsageError U01: there is no such code or verb; U03: a completion script is about all of them
     """
@@ -91,9 +91,11 @@ def _print_completion(args: argparse.Namespace) -> int:
 
 def _print_page(args: argparse.Namespace) -> int:
     from paceline.rules import page_of
+    from paceline.rules.gone_codes import SAID_NOW
     from paceline.views.page import page_text
 
-    code = args.about.strip().upper()
+    asked = args.about.strip().upper()
+    code = SAID_NOW.get(asked, asked)
     page = page_of(code)
     if page is None:
         near = _near(args.about)
@@ -104,8 +106,10 @@ def _print_page(args: argparse.Namespace) -> int:
             next=f"paceline help {near}" if near else "paceline help",
         )
     if args.json:
-        print(json.dumps(page_facts(code, page)))
+        print(json.dumps(page_facts(code, page, gone=asked if asked != code else None)))
     else:
+        if asked != code:
+            print(f"{asked} is no longer used: {code} says it now.\n")
         print(page_text(code, page, color=use_color(args.color, sys.stdout)))
     return 0
 
@@ -130,8 +134,8 @@ def names_facts(verbs: Mapping[str, str], pages: Mapping[str, str]) -> dict[str,
     return {"schema": SCHEMA, "verbs": dict(verbs), "codes": codes}
 
 
-def page_facts(code: str, page: str) -> dict[str, Any]:
-    """One page for a program."""
+def page_facts(code: str, page: str, gone: str | None = None) -> dict[str, Any]:
+    """One page for a program. `gone`: the code that was asked for, if `code` says it now."""
     from paceline.views.page import page_sections
 
-    return {"schema": SCHEMA, "code": code, **page_sections(page)}
+    return {"schema": SCHEMA, "code": code, "gone": gone, **page_sections(page)}

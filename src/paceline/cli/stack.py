@@ -91,7 +91,7 @@ def stacks_now(directories: Sequence[Path], wanted: frozenset[int] | None) -> st
 def look_now(found: Run, wanted: frozenset[int] | None, *, deep: bool) -> tuple[list[RankSnapshot], list[str]]:
     """The current stacks of these ranks (None: all) from the first host's agent, and what the agent could not see.
 
-    Raises:  UsageError U18, HostLost U19: the agent cannot be asked, or does not answer
+    Raises:  UsageError U19, HostLost U19: the agent cannot be asked, or does not answer
     """
     answer = ask(found, {"command": "look", "ranks": None if wanted is None else sorted(wanted), "deep": deep})
     if answer.get("ok") is not True:

@@ -92,7 +92,7 @@ def stop_facts(found: Stopped, *, now: bool) -> dict[str, Any]:
 def stopped(path: Path, *, now: bool) -> Stopped:
     """Tell a run to end; a submitted job through its engine. It does not wait for the end.
 
-    Raises:  UsageError U18, U25: it cannot be reached from here, or is another user's; HostLost U19: its agent is gone
+    Raises:  UsageError U19, U25: it cannot be reached from here, or is another user's; HostLost U19: its agent is gone
              PacelineError: the engine cannot be asked
     """
     if is_submitted(path):

@@ -1,7 +1,6 @@
 """Parses the values of options: durations, counts, hosts, streams, endpoints. One function per grammar; no side effects.
 
-Each function refuses with the option, the given text, and a valid value. The code is U03 if the text has the wrong form, and P02 if it
-is a number that is impossible for the counted or measured thing.
+Each function refuses with U03, the option, the given text, and a valid value.
 """
 
 import os
@@ -125,7 +124,7 @@ def duration_seconds(option: str, text: str, example: str = "12h") -> float:
 def duration(option: str, text: str, *, example: str = "12h", zero: bool = False) -> float:
     """Seconds of a duration above 0; with `zero`, 0 is also valid.
 
-    Raises:  UsageError U03: not a duration; P02: 0, negative, or infinite
+    Raises:  UsageError U03: not a duration; 0, negative, or infinite
     """
     if text.strip().startswith("-"):
         raise impossible(option, text, "a duration above 0", example)
@@ -262,12 +261,12 @@ def not_negative(option: str, number: float) -> float:
 def above_zero(option: str, text: str) -> float:
     """A number above 0 of any size.
 
-    Raises:  UsageError U03: not a number; P02: 0, negative, infinite or NaN
+    Raises:  UsageError U03: not a number; 0, negative, infinite or NaN
     """
     try:
         value = float(text)
     except ValueError:
-        raise _not_a_number(option, text) from None
+        raise _NotANumber("U03", f"{option} {text!r} is not a number", next=f"{option} 1") from None
     if not 0 < value < MOST:
         raise impossible(option, text, "a number above 0" if not value >= MOST else f"a number below {MOST:g}")
     return value
@@ -276,7 +275,7 @@ def above_zero(option: str, text: str) -> float:
 def counted(option: str, text: str, *, zero: bool = False) -> int:
     """A whole number from 1; with `zero`, from 0.
 
-    Raises:  UsageError U03: not a number; P02: too small, or a fraction
+    Raises:  UsageError U03: not a number; too small, or a fraction
     """
     if zero and text.strip() == "0":
         return 0
@@ -289,13 +288,11 @@ def counted(option: str, text: str, *, zero: bool = False) -> int:
 def counts(option: str, text: str) -> tuple[int, ...]:
     """Whole numbers separated by commas, without duplicates, in the given order.
 
-    Raises:  UsageError U03: a part is not a number; P02: below 1, or a fraction
+    Raises:  UsageError U03: a part is not a number; below 1, or a fraction
     """
     try:
         return tuple(dict.fromkeys(counted(option, part.strip()) for part in text.split(",")))
-    except UsageError as wrong:
-        if wrong.code != "U03":
-            raise
+    except _NotANumber as wrong:
         raise UsageError("U03", wrong.what, next=f"{option} 1,2,4") from None
 
 
@@ -339,12 +336,12 @@ def measured_at(text: str) -> tuple[int, int | None, float]:
 
 
 def impossible(option: str, text: str, wanted: str, example: str = "1") -> UsageError:
-    """P02 for a number that is impossible for the counted or measured thing."""
-    return UsageError("P02", f"{option} {text} cannot be", saw=f"it takes {wanted}", next=f"{option} {example}")
+    """The error U03 for a number that is impossible for the counted or measured thing."""
+    return UsageError("U03", f"{option} {text} cannot be", saw=f"it takes {wanted}", next=f"{option} {example}")
 
 
-def _not_a_number(option: str, text: str) -> UsageError:
-    return UsageError("U03", f"{option} {text!r} is not a number", next=f"{option} 1")
+class _NotANumber(UsageError):
+    """A text that is not even a number; a list of numbers has another example then."""
 
 
 def fail_on(texts: Sequence[str], known: Sequence[str], shown: Sequence[str] | None = None) -> frozenset[str]:

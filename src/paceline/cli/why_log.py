@@ -34,7 +34,7 @@ class _Readable(Protocol):
 def answer_logs(args: argparse.Namespace) -> Sequence[CauseFinding]:
     """Print the findings in the files. Returns the findings, for the exit code.
 
-    Raises:  UsageError U24: a file cannot be read, or is neither text nor a flight-recorder dump
+    Raises:  UsageError U27: a file cannot be read, or is neither text nor a flight-recorder dump
     """
     from paceline.rules import all_causes
     from paceline.views.documents import json_text
@@ -64,13 +64,13 @@ def answer_logs(args: argparse.Namespace) -> Sequence[CauseFinding]:
 def read_part(name: str) -> Log | RecorderDump:
     """One file: the beginning and the end of a text, or a whole flight-recorder dump. gzip files are decompressed.
 
-    Raises:  UsageError U24: the file cannot be read, or is neither
+    Raises:  UsageError U27: the file cannot be read, or is neither
     """
     try:
         data, note = _read(name)
     except OSError as error:
         saw = error.strerror or str(error)
-        raise UsageError("U24", f"{name} cannot be read", saw=saw, next=f"ls -l {name}") from error
+        raise UsageError("U27", f"{name} cannot be read", saw=saw, next=f"ls -l {name}") from error
     if looks_like_dump(data):
         try:
             return parse_dump(name, data)
@@ -146,7 +146,7 @@ def _decoded(data: bytes) -> str:
 
 def _no_text(name: str, why: str) -> UsageError:
     return UsageError(
-        "U24",
+        "U27",
         f"{name} is neither a text nor a flight-recorder dump",
         saw=why,
         next="give the job's text output; a dump is what torch wrote to TORCH_FR_DUMP_TEMP_FILE",

@@ -85,7 +85,7 @@ def prepare_host(
     output directories that the user set beforehand.
 
     Holds:   a second call with the same arguments leaves the same tree and returns the same environment
-    Raises:  UsageError U06 (a channel), U13 (not writable), U17 (a container's configuration)
+    Raises:  UsageError U06 (a channel), U22 (not writable), U27 (a container's configuration)
     """
     environ = os.environ if environ is None else environ
     tree = Tree(base.absolute())
@@ -219,10 +219,10 @@ def _with_directories_of_the_user(
 
 def _left_out(name: str, text: str) -> Finding:
     return Finding(
-        code="U16",
+        code="U07",
         severity=Severity.WARNING,
         what=f"{name} is not set: it would be too long for any process to start",
         saw=f"{len(text)} characters; Linux takes at most 131,071 bytes in one variable",
         next="let the script read input/config/*.json below $SAGEMAKER_BASE_DIR instead",
-        more="paceline help U16",
+        more="paceline help U07",
     )

@@ -21,7 +21,7 @@ _LAST_LINES = 8
 def wanted(contract: Contract, program: Program) -> Path | None:
     """The requirements.txt that this run installs: of the contract's code directory, or beside the script when asked.
 
-    Raises:  UsageError U10: --install-requirements was given and there is no requirements.txt
+    Raises:  UsageError E01: --install-requirements was given and there is no requirements.txt
     """
     if contract.code_dir is not None:
         file = (Path(contract.code_dir) / "requirements.txt").absolute()
@@ -35,7 +35,7 @@ def wanted(contract: Contract, program: Program) -> Path | None:
     if file.is_file():
         return file.absolute()
     raise UsageError(
-        "U10",
+        "E01",
         "--install-requirements: there is no requirements.txt",
         saw=f"no file {file}",
         next="leave --install-requirements out",
@@ -50,7 +50,7 @@ def install(
     Blocks while another agent installs. `lock_directory` must be local to the machine and exist. `environment` is that
     of pip, with the run's mark, so that the guardian ends it too.
 
-    Raises:  UsageError U10: pip failed; `saw` holds the last lines it printed
+    Raises:  UsageError E01: pip failed; `saw` holds the last lines it printed
     """
     digest = hashlib.sha256("\0".join((run_id, python, str(file))).encode() + file.read_bytes()).hexdigest()[:16]
     done = lock_directory / f"requirements-{digest}.done"
@@ -93,7 +93,7 @@ def _pip_install(file: Path, python: str, environment: Mapping[str, str] | None)
     )
     if finished.returncode != 0:
         raise UsageError(
-            "U10",
+            "E01",
             f"{file} failed to install (pip ended with code {finished.returncode})",
             saw=last_lines(finished.stdout),
             next=shlex.join(words),

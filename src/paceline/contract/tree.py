@@ -210,7 +210,7 @@ def is_delivered(tree: Tree) -> bool:
 def read_job(base: str | Path) -> DeliveredJob | None:
     """The job of a SageMaker container; None if there is no container's configuration.
 
-    Raises:  UsageError U17: a configuration file is not readable, not JSON or lacks the hosts
+    Raises:  UsageError U27: a configuration file is not readable, not JSON or lacks the hosts
     """
     tree = Tree(Path(base))
     if not is_delivered(tree):
@@ -237,12 +237,12 @@ def read_job(base: str | Path) -> DeliveredJob | None:
 
 @contextmanager
 def writing(tree: Tree) -> Iterator[None]:
-    """Turns an OSError of the block into U13: the tree cannot be written."""
+    """Turns an OSError of the block into U22: the tree cannot be written."""
     try:
         yield
     except OSError as error:
         raise UsageError(
-            "U13",
+            "U22",
             f"the contract directory {tree.base} is not writable",
             saw=f"{error.strerror}: {error.filename}",
             next="paceline run --base-dir DIRECTORY ...",
@@ -252,7 +252,7 @@ def writing(tree: Tree) -> Iterator[None]:
 def lay_directories(tree: Tree) -> None:
     """Create the missing directories of the tree. In those of code and configuration only their user may replace a file.
 
-    Raises:  UsageError U13: the base directory is not writable
+    Raises:  UsageError U22: the base directory is not writable
     """
     with writing(tree):
         for directory in (tree.base, tree.input, tree.input_config, tree.code):
@@ -273,7 +273,7 @@ def write_config(
 
     `job_name` None: without the marker, as a container of SageMaker finds them.
 
-    Raises:  UsageError U13: the base directory is not writable
+    Raises:  UsageError U22: the base directory is not writable
     """
     contents: list[tuple[Path, Mapping[str, Any]]] = [*zip(tree.config_files, (wire, channels, resources), strict=True)]
     if job_name is not None:
@@ -287,7 +287,7 @@ def write_config(
 def link_code(tree: Tree, code_dir: str | Path) -> None:
     """Make `code` a link to the user's code directory, unless it already has other files.
 
-    Raises:  UsageError U13: the base directory is not writable
+    Raises:  UsageError U22: the base directory is not writable
     """
     target = Path(code_dir).absolute()
     with writing(tree):
@@ -319,4 +319,4 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def _unusable(path: Path, saw: str) -> UsageError:
-    return UsageError("U17", f"the container's {path.name} is unusable", saw=saw, next=f"python -m json.tool {path}")
+    return UsageError("U27", f"the container's {path.name} is unusable", saw=saw, next=f"python -m json.tool {path}")

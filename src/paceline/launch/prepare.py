@@ -66,7 +66,7 @@ def prepare(file: JobFile, environ: Mapping[str, str], *, starts_hosts: bool = F
 
     `starts_hosts`: this process starts the agents of all hosts and is not an agent itself.
 
-    Raises:  UsageError U02 program, U06 channel, U11 too few GPUs, U12 token, U27 a value of the file, E50 to E55 a URL, U03 a run id
+    Raises:  UsageError U02 program, U06 channel, U11 too few GPUs, U12 token, U27 a value of the file, E01, E51 to E53 a URL, U03 a run id
         that is taken, or an instrument that there is not
     """
     _require_instruments(environ.get("PACELINE_OFF", ""))
@@ -128,7 +128,7 @@ def on_this_host(file: JobFile, environ: Mapping[str, str], gpu_count: int | Non
     `gpu_count` None: the number is unknown, for `gpu_reason`. The call reads the file system to check that the program and the channels
     exist.
 
-    Raises:  UsageError U02 program, U06 channel, U11 too few GPUs, U27 an invalid value, E50 to E55 a URL
+    Raises:  UsageError U02 program, U06 channel, U11 too few GPUs, U27 an invalid value, E01, E51 to E53 a URL
     """
     check_values(file)
     check_data(file, environ)
@@ -188,7 +188,7 @@ def _is_private(mode: int | None) -> bool:
 def check_data(file: JobFile, environ: Mapping[str, str]) -> None:
     """Check that the job's data exists: directories on the file system, and each URL with one or two requests.
 
-    Raises:  UsageError U06 (a directory), E50 (no plug-in), E51 (not there), E52 (denied), E53 (no answer), E55 (data type)
+    Raises:  UsageError U06 (a directory, a data type), E01 (no plug-in), E51 (not there), E52 (denied), E53 (no answer)
     """
     job, channels = file.job, file.job.contract.channels
     for channel in channels:

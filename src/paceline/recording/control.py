@@ -23,7 +23,7 @@ def ask(run: Run, command: dict[str, Any], *, machine: Machine | None = None) ->
     """The agent's answer to a command such as `{"command": "stop", "now": bool}`, `{"command": "look"}` or `{"command": "status"}`.
 
     Raises:  UsageError U25: the recording is another user's
-             UsageError U18: the agent runs on another machine or as another user, or has no socket
+             UsageError U19: the agent runs on another machine or as another user, or has no socket
              HostLost U19: the agent is gone, or does not answer
     """
     directory = Path(run.directory)
@@ -35,11 +35,11 @@ def ask(run: Run, command: dict[str, Any], *, machine: Machine | None = None) ->
         raise HostLost("U19", f"{who} is gone", saw=gone.removeprefix("agent gone: "), next=f"paceline logs {run.id}")
     if run.control_socket is None:
         raise UsageError(
-            "U18", f"{who} cannot be reached", saw="run.json names no control socket", next=_from_there(run, command)
+            "U19", f"{who} cannot be reached", saw="run.json names no control socket", next=_from_there(run, command)
         )
     if is_here(run, machine) is not True and not os.path.exists(run.control_socket):
         raise UsageError(
-            "U18",
+            "U19",
             f"{who} cannot be reached from {machine.hostname}",
             saw=f"its socket is on {run.machine or 'another machine'}: {run.control_socket}",
             next=_from_there(run, command),
@@ -48,7 +48,7 @@ def ask(run: Run, command: dict[str, Any], *, machine: Machine | None = None) ->
         return _exchange(run.control_socket, command)
     except PermissionError as error:
         raise UsageError(
-            "U18",
+            "U19",
             f"{who} belongs to another user",
             saw=f"{run.control_socket}: {error.strerror}",
             next=f"as the user who started it: paceline {_verb(command)} {run.id}",

@@ -1,9 +1,9 @@
 """Rules and the pages of their codes.
 
 The folders checks/ (of a job), source/ (of a file), hosts/ and causes/ are the registry: a file there is a rule, and has its page. Parts
-have checks of a job too. pages/ has the other pages, one file a code:
-usage and input (U), plans (P), exchange and bench (X), engines (E). A page is a title, then four sections: what it means, why it matters,
-what to do, source. Codes are never used twice.
+have checks of a job too. pages/ has the other pages, one file a code: usage and input (U), plans (P), exchange and bench (X), engines (E),
+restarts (F). A page is a title, then four sections: what it means, why it matters, what to do, source. Such a code is a kind of trouble
+that needs more than the four parts of an error. Codes are never used twice; gone_codes.py has those that have gone.
 """
 
 import importlib

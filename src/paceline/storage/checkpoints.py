@@ -56,7 +56,7 @@ class CheckpointSync:
     def restore(self, progress: Progress) -> None:
         """Fetch the files below the prefix. A local file that changed since it was last in sync is kept and sent later.
 
-        Raises:  UsageError E51 (no such bucket), E52, E53, E56
+        Raises:  UsageError E51 (no such bucket), E52, E53, U22
         """
         doing = "checkpoints could not be fetched"
         found = listing_or_nothing(self.prefix, doing)

@@ -98,7 +98,7 @@ def install(
     """Fetch these files into `place.files`. With `exact` remove every other file.
 
     Holds:   after it returns, finished() of the same items is True; a file under its name is complete
-    Raises:  UsageError E51, E52, E53 (broken off: what is complete stays), E56 (no room)
+    Raises:  UsageError E51, E52, E53 (broken off: what is complete stays), U22 (no room)
     """
     place.parts.mkdir(parents=True, exist_ok=True)
     place.files.mkdir(parents=True, exist_ok=True)
@@ -166,7 +166,7 @@ def is_complete(item: Item, place: DownloadTarget, known: dict[str, tuple[int, s
 def fetch(url: str, target: Path, doing: str) -> None:
     """Fetch one file, which is at `target` whole or not at all.
 
-    Raises:  UsageError E51 (not there), E52 (denied), E53 (broken off), E56 (no room)
+    Raises:  UsageError E51 (not there), E52 (denied), E53 (broken off), U22 (no room)
     """
     with told(doing, url):
         store, path = file_system(url)
@@ -196,7 +196,7 @@ def _require_room(missing: Sequence[Item], place: DownloadTarget, url: str, doin
     needed, free = sum(item.size_bytes for item in missing), shutil.disk_usage(place.records).free
     if needed + SPARE_BYTES > free and missing:
         raise UsageError(
-            "E56",
+            "U22",
             f"{doing}: {shown(url)}: no room on this host's disk",
             saw=f"{needed / 1e9:.1f} GB to fetch, {free / 1e9:.1f} GB free at {place.files}",
             next=f"df -h {place.files}",

@@ -37,7 +37,7 @@ def told(doing: str, url: str, *, there: str = "", again: str = AGAIN) -> Iterat
     `doing`: the sentence so far, such as "channel 'train' could not be fetched". `there`: what has arrived nevertheless. `again`: what
     to do once the network or the store is well.
 
-    Raises:  UsageError E51 (not there), E52 (denied, no credentials), E56 (no room here), E53 (anything else)
+    Raises:  UsageError E51 (not there), E52 (denied, no credentials), U22 (no room here), E53 (anything else)
     """
     try:
         yield
@@ -60,7 +60,7 @@ def as_ours(error: BaseException, doing: str, url: str, *, there: str = "", agai
     if any(type(cause).__name__ in _NO_CREDENTIALS for cause in causes):
         return UsageError("E52", f"{what}: no usable credentials", saw=saw, next=_credentials(url))
     if any(isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT) for cause in causes):
-        return UsageError("E56", f"{what}: no room on this host's disk", saw=saw, next="df -h")
+        return UsageError("U22", f"{what}: no room on this host's disk", saw=saw, next="df -h")
     if isinstance(error, PermissionError) or any(word in said for word in _REFUSED_WORDS):
         return UsageError("E52", f"{what}: denied", saw=saw, next=_credentials(url))
     if isinstance(error, FileNotFoundError) or any(word in said for word in _MISSING_WORDS):

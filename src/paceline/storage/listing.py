@@ -51,7 +51,7 @@ class Listing:
 def check(url: str, doing: str, data_type: str = PREFIX) -> None:
     """Check that the data exist, with one or two requests.
 
-    Raises:  UsageError E50 (no plug-in), E51 (nothing there), E52 (denied), E53 (not reachable), E55 (data type)
+    Raises:  UsageError E01 (no plug-in), E51 (nothing there), E52 (denied), E53 (not reachable), U06 (data type)
     """
     _refuse_augmented(url, data_type)
     with told(doing, url, again="check the address and the network, then start the job again"):
@@ -67,7 +67,7 @@ def check_writable(url: str, doing: str) -> None:
 
     A user of a bucket who may write but not list is accepted once a small file could be written.
 
-    Raises:  UsageError E50 (no plug-in), E51 (no such bucket), E52 (denied), E53 (not reachable)
+    Raises:  UsageError E01 (no plug-in), E51 (no such bucket), E52 (denied), E53 (not reachable)
     """
     with told(doing, url, again="check the address and the network, then start the job again"):
         opened, path = file_system(url)
@@ -105,7 +105,7 @@ def listing(url: str, doing: str, data_type: str = PREFIX) -> Listing:
 
     A URL without a slash at its end may be one file; every other one is a prefix, and ends in a slash from here on.
 
-    Raises:  UsageError E51 (nothing there), E52 (denied), E53 (not reachable), E55 (manifest), E57 (a name no file can have)
+    Raises:  UsageError E51 (nothing there), E52 (denied), E53 (not reachable), U06 (manifest, or a name no file can have)
     """
     _refuse_augmented(url, data_type)
     with told(doing, url):
@@ -141,7 +141,7 @@ def beginning_with(url: str, doing: str) -> Listing:
 
     A key is what follows the URL's own name, where that is a directory's; otherwise what follows the last slash of the URL.
 
-    Raises:  UsageError E51 (no such bucket), E52 (denied), E53 (not reachable), E57 (a name no file can have)
+    Raises:  UsageError E51 (no such bucket), E52 (denied), E53 (not reachable), U06 (a name no file can have)
     """
     above, _, begin = url.rpartition("/")
     if not begin or above.endswith("/"):
@@ -209,7 +209,7 @@ def _named_by_manifest(url: str, doing: str) -> tuple[Any, list[Item]]:
 def parse_manifest(content: bytes, url: str) -> tuple[str, tuple[str, ...]]:
     """The prefix and the keys below it of an S3 manifest, [{"prefix": URL}, "key", ...]; each key once.
 
-    Raises:  UsageError E55: not JSON, or not laid out so
+    Raises:  UsageError U06: not JSON, or not laid out so
     """
     try:
         value = json.loads(content)
@@ -234,7 +234,7 @@ def _sorted(items: list[Item], url: str) -> tuple[Item, ...]:
             reason = "other names lie below it, and a file is no directory"
         if reason is not None:
             raise UsageError(
-                "E57",
+                "U06",
                 f"a name below {shown(url)} cannot be a file on this host: {item.key!r}",
                 saw=reason,
                 next="choose a prefix without it, or name the files in a ManifestFile",
@@ -245,7 +245,7 @@ def _sorted(items: list[Item], url: str) -> tuple[Item, ...]:
 def _refuse_augmented(url: str, data_type: str) -> None:
     if data_type == AUGMENTED_MANIFEST:
         raise UsageError(
-            "E55",
+            "U06",
             f"an AugmentedManifestFile cannot be a channel here: {shown(url)}",
             saw="its records go through a pipe, one by one; off SageMaker there is no pipe to read them from",
             next=f"use {MANIFEST}, or {PREFIX} and read the JSON lines in the script",
@@ -254,7 +254,7 @@ def _refuse_augmented(url: str, data_type: str) -> None:
 
 def _unusable(url: str, saw: str) -> UsageError:
     return UsageError(
-        "E55",
+        "U06",
         f"the manifest {shown(url)} cannot be used",
         saw=saw,
         next='write it as [{"prefix": "s3://bucket/folder/"}, "name-1", "name-2"]',

@@ -98,7 +98,7 @@ def part_url(output_url: str, run_id: str, host: str, kind: str) -> str:
 def file_system(url: str) -> tuple[Any, str]:
     """The file system of fsspec that reaches this URL, ours for S3, and the path by which that knows it.
 
-    Raises:  UsageError E50: fsspec, or the plug-in for this scheme, is not installed
+    Raises:  UsageError E01: fsspec, or the plug-in for this scheme, is not installed
     """
     try:
         import fsspec
@@ -129,7 +129,7 @@ def no_plug_in(url: str, saw: str, package: str) -> UsageError:
     next_step = f"pip install '{package}'" if package else "use s3://, gs://, az://, sftp:// or a directory"
     if package == _EXTRA:
         next_step = install_command("s3")
-    return UsageError("E50", f"nothing installed can reach {shown(url)}", saw=saw, next=next_step)
+    return UsageError("E01", f"nothing installed can reach {shown(url)}", saw=saw, next=next_step)
 
 
 def renames(url: str) -> bool:

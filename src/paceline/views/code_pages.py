@@ -38,4 +38,6 @@ def codes_page(pages: Mapping[str, str], elsewhere: Mapping[str, str]) -> str:
 def _page(code: str, page: str) -> Iterator[str]:
     for name, text in page_sections(page).items():
         yield ""
+        # A list needs an empty line before it.
+        text = text.replace("\n- ", "\n\n- ", 1)
         yield f"### {code} {text}" if name == "title" else f"**{name.replace('_', ' ').capitalize()}.** {text}"

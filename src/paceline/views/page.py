@@ -16,7 +16,7 @@ def page_text(code: str, page: str, *, color: bool = False) -> str:
 def page_sections(page: str) -> dict[str, str]:
     """The page's title and sections for a program, keyed by heading in snake_case.
 
-    Holds: a section begins at a line "Heading: text" that is not indented
+    Holds: a section begins at a line "Heading: text" that is not indented; a line "  - text" begins a line "- text" of its section
     """
     title, _, body = page.strip().partition("\n")
     sections = {"title": title.strip()}
@@ -26,6 +26,8 @@ def page_sections(page: str) -> dict[str, str]:
         if colon and heading[:1].isupper() and heading.count(" ") < 6 and not line.startswith(" "):
             name = heading.strip().lower().replace(" ", "_")
             sections[name] = rest.strip()
+        elif name and line.startswith("  - "):
+            sections[name] += f"\n{line.strip()}"
         elif name and line.strip():
             sections[name] = f"{sections[name]} {line.strip()}".strip()
     return sections

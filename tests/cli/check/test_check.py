@@ -123,7 +123,7 @@ def test_of_sagemaker_the_job_is_judged_and_the_machines_are_not(capsys):
 
 def test_a_machine_without_ssh_is_an_error_and_the_hosts_are_not_judged(capsys):
     answer = answered(capsys, "--hosts", "algo-1,algo-2", "--option", "ssh=/nonexistent")
-    assert [one["code"] for one in answer["findings"]] == ["E18"] and len(answer["not_judged"]) == 10
+    assert [one["code"] for one in answer["findings"]] == ["E01"] and len(answer["not_judged"]) == 10
 
 
 def test_sagemakers_api_on_this_machine_is_this_machine(capsys):

@@ -190,7 +190,7 @@ def test_an_unknown_strategy_of_a_file_is_refused_as_on_the_command_line():
     file = JobFile(job=Job(name="train", program=SCRIPT, gradients="rnig"))
     with pytest.raises(UsageError) as refused:
         on_this_host(file, {}, None)
-    assert refused.value.code == "X10"
+    assert refused.value.code == "U03"
 
 
 def test_the_page_of_the_job_file_is_made_from_the_classes(repository):

@@ -43,7 +43,7 @@ def test_bytes_of_any_kind_are_read_or_refused(seed, tmp_path):
     try:
         part = read_part(str(file))
     except UsageError as refused:
-        assert refused.code == "U24"
+        assert refused.code == "U27"
     else:
         judge_logs([part])
 

@@ -39,7 +39,7 @@ def test_the_fake_keeps_the_contract(tmp_path):
     check_plan(fake(), JOB)
     check_ends(fake(), JOB, tmp_path, seconds=10)
     check_cancel(fake(states="Training"), changed(JOB, run_id="r-000002"), tmp_path, seconds=10)
-    check_refused(fake(refuse="E03"), changed(JOB, run_id="r-000003"), tmp_path, "E03")
+    check_refused(fake(refuse="U05"), changed(JOB, run_id="r-000003"), tmp_path, "U05")
 
 
 @pytest.mark.parametrize(("state", "code"), [("Failed", 1), ("HostLost", 200), ("Stopped", 143)])
@@ -75,7 +75,7 @@ def test_values_of_the_environment_are_not_kept(tmp_path):
 
 
 def test_an_engine_that_does_not_answer_says_so(tmp_path):
-    job = with_options(lose="E13")
+    job = with_options(lose="U22")
     run_dir = jobs.make_run_dir(tmp_path, job.run_id)
     jobs.submit_job(job, fake(), run_dir)
     with pytest.raises(HostLost, match="does not answer"):

@@ -128,7 +128,7 @@ def test_an_address_is_not_taken_from_a_recording(tmp_path, url):
     run_dir = submission(tmp_path / "r-000001", "sagemaker", {"job_name": "r-000001"}, at(url))
     with pytest.raises(UsageError) as refused:
         jobs.observe(run_dir, {"AWS_ACCESS_KEY_ID": "AKIAVICTIM", "AWS_SECRET_ACCESS_KEY": "secret"})
-    assert refused.value.code == "E47"
+    assert refused.value.code == "U25"
 
 
 def test_an_address_that_the_user_has_named_is_taken():

@@ -94,8 +94,8 @@ def test_hosts_that_are_in_use_are_unknown_and_no_error():
 
 
 def test_a_job_that_the_engine_refuses_is_refused_here_too():
-    seen = look_at(fake(refuse="E03"), JOB)
-    assert [error.code for error in seen.refused] == ["E03"] and not seen.hosts
+    seen = look_at(fake(refuse="U05"), JOB)
+    assert [error.code for error in seen.refused] == ["U05"] and not seen.hosts
 
 
 def test_an_engine_that_starts_nothing_before_a_job_is_listed_as_such():

@@ -64,7 +64,7 @@ def test_a_file_that_is_there_is_replaced_only_with_force(runs, capsys, tmp_path
     (tmp_path / "out.pt").write_text("mine")
     assert main(["resume", "--export", "r-1", "out.pt"]) == 2
     said = error_of(capsys)
-    assert "error[F15]" in said and "paceline resume --export r-1 --force out.pt" in said
+    assert "error[U22]" in said and "paceline resume --export r-1 --force out.pt" in said
     assert (tmp_path / "out.pt").read_text() == "mine"
     assert main(["resume", "--export", "r-1", "--force", "out.pt"]) == 0 and torch.load("out.pt")["step"] == 7
 
@@ -129,7 +129,7 @@ def test_a_python_without_torch_is_named(runs, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "empty"))
     assert main(["resume", "--export", "r-1", "out.pt"]) == 2
     said = error_of(capsys)
-    assert "error[F15]" in said and "has no torch" in said and "no torch here" in said
+    assert "error[E01]" in said and "has no torch" in said and "no torch here" in said
 
 
 @pytest.mark.slow
@@ -137,7 +137,7 @@ def test_a_directory_that_is_not_there_and_one_in_place_of_the_file_are_named(ru
     saved(runs)
     assert main(["resume", "--export", "r-1", "away/out.pt"]) == 2
     said = error_of(capsys)
-    assert "error[F15]" in said and "No such file or directory" in said and f"ls -ld {tmp_path}/away" in said
+    assert "error[U22]" in said and "No such file or directory" in said and f"ls -ld {tmp_path}/away" in said
     (tmp_path / "away").mkdir()
     assert main(["resume", "--export", "r-1", "--force", "away"]) == 2 and "away/out.pt" in error_of(capsys)
 

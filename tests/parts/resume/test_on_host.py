@@ -90,7 +90,7 @@ def test_a_save_that_takes_longer_than_a_stop_gives_is_told(on_host, said):
     assert said == []
     part._tell_of_save(SaverAnswer(step=4, seconds=140.0))
     (line,) = said
-    assert "took 140 s, and a stop gives 20 s" in line and "(F10)" in line
+    assert "took 140 s, and a stop gives 20 s" in line and "(F06)" in line
 
 
 def test_a_save_that_fails_is_told_with_the_step_that_is_there(on_host, said):

@@ -48,7 +48,7 @@ def test_a_module_that_never_was_is_not_found():
 )
 def test_a_name_that_never_was_says_which_one_is_meant(wrong, right):
     text = str(unsupported.no_such_call(wrong, ["all_reduce", "all_gather", "barrier"]))
-    assert text.startswith("error[X22]: ") and f"never had `{wrong}`" in text
+    assert text.startswith("error[U32]: ") and f"never had `{wrong}`" in text
     assert right in next(line for line in text.splitlines() if line.startswith("  next"))
 
 

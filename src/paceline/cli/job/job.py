@@ -56,8 +56,8 @@ def job_file_of(
 ) -> JobFile:
     """The job of this command line. torchrun's options have torchrun's meaning. `argv`: the command line, for the recording.
 
-    Raises:  UsageError U03 value, U05 hosts that disagree, U06 channel, U07 hyperparameter, U08 torch plug-in, U27 job file,
-             X10, X11, X12 strategy
+    Raises:  UsageError U03 value, U05 hosts that disagree, U06 channel, U07 hyperparameter, U32 torch plug-in, U27 job file,
+             U03, U05 strategy
     """
     command = ("paceline", *without_secrets(shown_argv(argv))) if argv else ()
     if args.job is not None:
@@ -289,7 +289,7 @@ def _refuse_plugins(args: argparse.Namespace) -> None:
     for is_refused, option in refused:
         if is_refused:
             raise UsageError(
-                "U08",
+                "U32",
                 f"{option} loads a torch plug-in, and paceline's launcher never loads torch",
                 saw="paceline itself meets hosts (static, c10d), files every rank's output and records events",
                 next=torchrun_command(args),
@@ -451,7 +451,7 @@ def _gradients(args: argparse.Namespace) -> str | None:
         name = name.strip().lower() if name.strip().lower() == "auto" else name.strip()
     if args.allow_lossy and name != "auto":
         raise UsageError(
-            "X12",
+            "U05",
             "--allow-lossy is for --gradients auto alone: nothing else chooses a strategy",
             saw=f"--gradients {name}, which is taken as it is named" if name else "no --gradients",
             next="leave --allow-lossy out" if name else "paceline run --gradients auto --allow-lossy ...",

@@ -231,6 +231,7 @@ verbs.{name}              What one verb does.
 codes                     Without a CODE: every code with the title of its page.
 codes.{name}              Title of one page.
 code  A code with a page: `paceline help CODE`.
+gone                      The code that was asked for, if it is no longer used and `code` says it now; else null.
 title                     Title of the page.
 what_it_means             Its sections, as text.
 why_it_matters            Section.

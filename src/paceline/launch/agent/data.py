@@ -76,7 +76,7 @@ class HostData:
     async def fetch(self, message: StartAttemptMessage) -> dict[str, Path]:
         """Fetch this host's share of each channel, and restore the checkpoints of an earlier run. Channel -> directory of the share.
 
-        Raises:  UsageError E50 to E57: a channel or a checkpoint could not be fetched
+        Raises:  UsageError E01, E51 to E53, U06, U22: a channel or a checkpoint could not be fetched
         """
         self._doing = "download"
         hosts = [placement.host for placement in sorted(message.placements, key=lambda placed: placed.node_rank)]

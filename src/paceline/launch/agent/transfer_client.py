@@ -38,7 +38,7 @@ class Transfers:
     async def ask(self, do: str, /, **order: Any) -> dict[str, Any]:
         """Send one order and wait for its end.
 
-        Raises:  UsageError E50 to E59: the order failed or was aborted
+        Raises:  UsageError E01, E51 to E53, U06, U22: the order failed or was aborted
         """
         async with self._one:
             if self._over:
@@ -123,7 +123,7 @@ def check_urls(
 ) -> None:
     """Check that every URL of a job can be reached, before any process is started.
 
-    Raises:  UsageError E50 (no plug-in), E51 (not there), E52 (denied), E53 (no answer), E55 (data type)
+    Raises:  UsageError E01 (no plug-in), E51 (not there), E52 (denied), E53 (no answer), U06 (data type)
     """
     sources = [
         {"url": channel.source, "data_type": channel.data_type, "doing": f"channel {channel.name!r} cannot be read"}

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 class Comm(Part):
     def wrong(self, file: "JobFile") -> Iterable[tuple[str, object]]:
-        """Raises:  UsageError X10, X11: the strategy."""
+        """Raises:  UsageError U03: the strategy."""
         if file.job.gradients is not None:
             from paceline.parts.comm.planner import strategies
 

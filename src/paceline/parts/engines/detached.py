@@ -179,12 +179,12 @@ def _agent_told(run_dir: Path, now: bool) -> bool:
 def is_kept(handle: Handle) -> bool:
     """Whether the keeper that was started still runs.
 
-    Raises:  UsageError E05: the job was submitted on another machine
+    Raises:  UsageError U19: the job was submitted on another machine
     """
     machine = os.uname().nodename
     if handle.get("machine") != machine:
         raise UsageError(
-            "E05",
+            "U19",
             f"this job is kept by a process on {handle.get('machine')}",
             saw=f"asked on {machine}",
             next=f"ssh {handle.get('machine')} paceline ps",
@@ -237,7 +237,7 @@ def _keeper_died(code: int, run_dir: Path) -> UsageError:
     """The error of a keeper that died. The agent's refusal is at the end of the log, in its four parts."""
     lines = (run_dir / KEEPER_LOG).read_text(errors="replace").splitlines()
     return UsageError(
-        "E05",
+        "U19",
         f"the job was refused where it was to run, with exit code {code}",
         saw="\n".join(lines[-8:]) or "nothing was said",
         next="fix the reported problem and resubmit",

@@ -28,13 +28,13 @@ def remember(options: Mapping[str, str]) -> None:
 def require_named(options: Mapping[str, str], environ: Mapping[str, str]) -> None:
     """Refuse a recording's options if they have an address that the user has not named.
 
-    Raises:  UsageError E47: the options have such an address
+    Raises:  UsageError U25: the options have such an address
     """
     own = {url for name, url in environ.items() if name.startswith(_VARIABLE)}
     for name, url in options.items():
         if name.endswith(_OPTION) and not _OF_AWS.fullmatch(url) and url not in own | _remembered():
             raise UsageError(
-                "E47",
+                "U25",
                 f"only the recording says that this job is asked at {url}",
                 saw=f"{name} in it; no {_VARIABLE}... in the environment, and no job was submitted there from here",
                 next=f"export {_VARIABLE}_SAGEMAKER={url}, if you know it",

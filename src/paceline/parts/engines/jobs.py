@@ -116,7 +116,7 @@ def without_secrets(job: Submission) -> Submission:
 def submitted(run_dir: Path) -> Submitted | None:
     """The note of a job that was submitted from this machine; None: the run was started by hand.
 
-    Raises:  UsageError E04: there is a note, but it cannot be read
+    Raises:  UsageError U19: there is a note, but it cannot be read
     """
     file = run_dir / SUBMISSION_FILE
     try:
@@ -133,7 +133,7 @@ def submitted(run_dir: Path) -> Submitted | None:
         return None
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            "E04",
+            "U19",
             f"{file} does not say where the job went",
             saw=f"{type(error).__name__}: {error}",
             next=f"ls -l {run_dir}",
@@ -217,7 +217,7 @@ def _found(run_dir: Path, environ: Mapping[str, str]) -> tuple[Submitted, Engine
     job = submitted(run_dir)
     if job is None:
         raise UsageError(
-            "E04",
+            "U19",
             f"{run_dir.name} was not given to an engine",
             saw=f"no {SUBMISSION_FILE} in {run_dir}",
             next=f"paceline why {run_dir.name}",

@@ -24,7 +24,7 @@ class Lab(Part):
         return {"plan": OPTIONS} if verb == "run" else {}
 
     def on_run(self, args: Namespace) -> RunPart:
-        """Raises:  UsageError X30, X31, X32: the network."""
+        """Raises:  UsageError U03, U05: the network."""
         if all(getattr(args, row.dest) is None for row in OPTIONS):
             return RunPart()
         from paceline.parts.lab.cli.network import network_of

@@ -62,7 +62,7 @@ class Rehearser:
     def refuse(self, would_run: Callable[[Sequence[str]], object]) -> None:
         """Refuse what `paceline run` would refuse for any size, before anything starts. `would_run` raises for arguments that it refuses.
 
-        Raises:  UsageError P02: more ranks than this machine's memory can hold; others as `paceline run`
+        Raises:  UsageError U03: more ranks than this machine's memory can hold; others as `paceline run`
         """
         refuse_too_many(self.wanted.sizes, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
         for size in self.wanted.sizes:
@@ -71,7 +71,7 @@ class Rehearser:
     def rehearse(self, folder: Path) -> Rehearsal:
         """Run every size, then the link probe.
 
-        Raises:  UsageError P09: the script failed at a size, or made too few steps
+        Raises:  UsageError X05: the script failed at a size, or made too few steps
         """
         for size in self.wanted.sizes:
             self._try(size, folder)
@@ -132,13 +132,13 @@ class Rehearser:
 def refuse_too_many(sizes: Sequence[tuple[int, int]], memory_bytes: int) -> None:
     """Refuse ranks that would fill the machine's memory before they compute anything.
 
-    Raises:  UsageError P02
+    Raises:  UsageError U03
     """
     most = memory_bytes // _LEAST_RANK_BYTES
     for hosts, ranks in sizes:
         if hosts * ranks > most:
             raise UsageError(
-                "P02",
+                "U03",
                 f"{hosts * ranks} ranks do not fit on this machine",
                 saw=f"{memory_bytes / 1024**3:.0f} GiB of memory; a rank with torch takes {_LEAST_RANK_BYTES // 1024**2} MiB at least",
                 next=f"--sizes 1,2 --predict {hosts}x{ranks}",

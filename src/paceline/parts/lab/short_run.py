@@ -50,7 +50,7 @@ class RunRequest:
 def try_size(asked: RunRequest, folder: Path, environ: Mapping[str, str]) -> ObservedRun:
     """Train a few steps and return the observations.
 
-    Raises:  UsageError P09: the script failed, or made no or too few steps; the error has the reason
+    Raises:  UsageError X05: the script failed, or made no or too few steps; the error has the reason
              KeyboardInterrupt, SystemExit: the user ended it; the run has ended too
     """
     with started(asked.argv, folder, environ) as child:
@@ -58,7 +58,7 @@ def try_size(asked: RunRequest, folder: Path, environ: Mapping[str, str]) -> Obs
     run = child.run()
     if run is None:
         raise UsageError(
-            "P09",
+            "X05",
             "the job did not start",
             saw=child.last_words() or f"exit {child.code}",
             next=f"paceline run {shlex.join(asked.argv)}",
@@ -242,7 +242,7 @@ def _first_failure(found: Evidence) -> RankExit | None:
 
 def _failure(found: Evidence, failed: RankExit | None, child: RunProcess, asked: RunRequest) -> UsageError:
     return UsageError(
-        "P09",
+        "X05",
         f"the script failed with {_ranks(asked.ranks)}",
         saw=_reason(failed, child)
         if failed is not None
@@ -289,7 +289,7 @@ def _too_few(found: Evidence, child: RunProcess, asked: RunRequest) -> UsageErro
         )
     look = f"paceline {'why' if child.stopped else 'logs'} {found.run.id}"
     again = "let the script train longer (its epochs, steps or data)"
-    return UsageError("P09", what, saw=saw, next=look if child.stopped or not records else again)
+    return UsageError("X05", what, saw=saw, next=look if child.stopped or not records else again)
 
 
 def _ranks(count: int) -> str:

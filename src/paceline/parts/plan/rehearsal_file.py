@@ -59,7 +59,7 @@ def write_rehearsal(path: Path, rehearsal: Rehearsal) -> None:
 def read_rehearsal(text: str, root: Path | None = None) -> Rehearsal:
     """The rehearsal that `text` names: "latest" (of this directory), its file, its directory, or its id.
 
-    Raises:  UsageError P09: there is no such rehearsal, or it cannot be used
+    Raises:  UsageError U27: there is no such rehearsal, or it cannot be used
     """
     path = _path(text, root or rehearsals_root())
     try:
@@ -67,14 +67,14 @@ def read_rehearsal(text: str, root: Path | None = None) -> Rehearsal:
     except (OSError, ValueError) as error:
         reason = str(error.strerror) if isinstance(error, OSError) else str(error)
         raise UsageError(
-            "P09",
+            "U27",
             f"{path} is no rehearsal that can be read",
             saw=reason,
             next="paceline bench --rehearse train.py --sizes 1,2",
         ) from None
     if not rehearsal.sizes:
         raise UsageError(
-            "P09",
+            "U27",
             f"{path} measured nothing",
             saw="it has no size",
             next="paceline bench --rehearse train.py --sizes 1,2",
@@ -87,7 +87,7 @@ def _path(text: str, root: Path) -> Path:
         found = sorted(root.glob(f"rh-*/{FILE}"), key=lambda path: path.stat().st_mtime_ns)
         if not found:
             raise UsageError(
-                "P09",
+                "U27",
                 "no rehearsal has been made here",
                 saw=f"looked in {root}",
                 next="paceline bench --rehearse train.py --sizes 1,2",

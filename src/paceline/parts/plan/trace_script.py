@@ -33,7 +33,6 @@ _OTHER_FRAMEWORK = re.compile(r"^\s*(?:import|from)\s+(tensorflow|tf_keras|jax)\
 _TORCH = re.compile(r"^\s*(?:import|from)\s+torch\b", re.MULTILINE)
 _NEXT = {
     "P03": "run the script by itself, without paceline, and fix what it reports",
-    "P04": _WAY_ROUND,
     "P05": "name the script that trains, with arguments that make it train; or " + _WAY_ROUND,
     "P06": _WAY_ROUND,
 }
@@ -53,7 +52,7 @@ def trace(
 
     `device`: the device that the script finds, "cuda" (a stand-in, no GPU is used) or "cpu". `device_count`: how many of a host it finds.
 
-    Raises:  UsageError P03: the script failed; P04: a branch depends on values; P05: no step, no torch, too long; P06: not traceable
+    Raises:  UsageError P03: the script failed; P05: no step, no torch, too long; P06: a size depends on values, or not traceable
     """
     mark = secrets.token_hex(8)
     # The guardian ends the script also where this process is killed.

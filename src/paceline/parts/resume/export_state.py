@@ -20,7 +20,7 @@ from paceline.parts.resume.state_store import StateStore, state_store
 from paceline.storage.errors import told
 from paceline.storage.urls import shown
 
-_CODE = "F15"
+_CODE = "U22"
 _VERB = "paceline resume --export"
 # A job that goes on removes its older steps.
 _LOOKS = 3
@@ -31,8 +31,8 @@ def export_state(
 ) -> ExportedState:
     """Write rank 0's part of the newest saved step that is whole. `force`: replace a file that is there.
 
-    Raises:  UsageError U09: no such run; F04: nothing that is whole is saved; F05: another Python; F15: the file cannot be written;
-             E50 to E53: the URL
+    Raises:  UsageError U09: no such run; F04: nothing that is whole is saved; F05: another Python; U22: the file cannot be written;
+             E01, E51 to E53: the URL
     """
     _require_free(name, path, force)
     place = place_of(name, runs_root, verb=_VERB, may_run=True)
@@ -66,7 +66,7 @@ def _written(
 ) -> ExportedContent | None:
     """What was written; None: the step is damaged, and nothing was written.
 
-    Raises:  UsageError F05, F15
+    Raises:  UsageError E01, F05, U22
     """
     python = environ.get("PYTHON_EXEC") or sys.executable
     with tempfile.TemporaryFile() as err:
@@ -152,7 +152,7 @@ def _refused(answer: ExportedContent, manifest: Manifest, name: str, path: str, 
             )
         case "torch":
             return UsageError(
-                _CODE,
+                "E01",
                 f"the saved state cannot be written to {path}: {python} has no torch",
                 saw=answer.saw,
                 next=f"PYTHON_EXEC=/path/to/a/python/with/torch {_VERB} {shown(name)} {path}",

@@ -154,10 +154,10 @@ class ResumeOnHost(HostPart):
         if not answer.failed:
             if answer.seconds > grace_seconds:
                 text = f"saving the state took {answer.seconds:.0f} s, and a stop gives {grace_seconds:.0f} s (--stop-grace): "
-                say(f"{text}a stop may cost the steps since the save before (F10)")
+                say(f"{text}a stop may cost the steps since the save before (F06)")
             if answer.other_run:
                 text = f"run {answer.other_run} saves its state to the same place as this one, and a resume may find the wrong one"
-                say(f"{text}: give each job --checkpoints of its own (F16)")
+                say(f"{text}: give each job --checkpoints of its own (F06)")
             return
         left = "no step is saved" if answer.step is None else f"the last saved step is {answer.step}"
         say(f"the state cannot be saved: {answer.failed}; {left}, the training goes on (F06)")

@@ -76,7 +76,7 @@ def load_state(job: Job, environ: Mapping[str, str], runs_root: Path) -> LoadedS
     """The saved state that `job.resume_from` names. No process has been started.
 
     Raises:  UsageError U09: no such run; F04: nothing that is whole is saved there; F05: it is the state of another job;
-             F08: no room; E50 to E53: the URL
+             F13: no room; E01, E51 to E53: the URL
     """
     name = job.resume_from
     assert name is not None
@@ -103,7 +103,7 @@ def _newest_whole(
 ) -> LoadedState | None:
     """The newest of the found steps of which each file is whole; None: there is none. Those that are not are added to `damaged`.
 
-    Raises:  UsageError F05: it is the state of another job; F08: no room
+    Raises:  UsageError F05: it is the state of another job; F13: no room
     """
     states = StateHolder(job.ranks_per_host)
     try:
@@ -171,7 +171,7 @@ def _newest_of_job(job: Job, run_id: str, submission_id: str, environ: Mapping[s
 
 def _notices(manifest: Manifest, damaged: list[int]) -> tuple[str, ...]:
     ago = max(0, time.time_ns() - manifest.saved_ns) // 1_000_000_000
-    goes_on = f"goes on at step {manifest.step} of run {manifest.job.run_id}, which was saved {ago} s ago (F02)"
+    goes_on = f"goes on at step {manifest.step} of run {manifest.job.run_id}, which was saved {ago} s ago (F01)"
     lost = [f"the saved state of step {step} is damaged, step {manifest.step} is taken (F04)" for step in damaged]
     return (*lost, goes_on)
 
@@ -196,7 +196,7 @@ def _fill(states: StateHolder, store: StateStore, manifest: Manifest, ranks: int
             if error.errno not in (errno.ENOSPC, errno.ENOMEM):
                 raise
             raise UsageError(
-                "F08",
+                "F13",
                 "there is no room for the saved state",
                 saw=f"{rank.tensors.size_bytes >> 20} MiB for rank {local_rank}: {error.strerror}",
                 next="free -h; df -h /dev/shm",

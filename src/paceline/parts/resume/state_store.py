@@ -62,7 +62,7 @@ def state_store(place: str, *, own_verb: str | None = None) -> StateStore:
 
     `own_verb`: nothing is read but what belongs to the caller or to root, which the command of this name needs; None: whatever is there.
 
-    Raises:  UsageError E50: nothing installed reaches the URL
+    Raises:  UsageError E01: nothing installed reaches the URL
     """
     if is_url(place) and not place.startswith(_LOCAL):
         return _UrlStore(place)

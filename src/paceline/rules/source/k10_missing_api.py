@@ -18,7 +18,7 @@ Why it matters: Every rank ends with an ImportError or an AttributeError. Publis
   of them are the names that Horovod or MPI uses for an existing function.
 What to do: Use the name under "next". Instead of model parallelism use torch's FSDP2
   (`torch.distributed.fsdp.fully_shard`). An import under a condition, or in a `try` that continues without it, is not reported.
-Source: SMDDP 1.0 to 1.4 API documents; docs/smdistributed.md; paceline help X22, X24.
+Source: SMDDP 1.0 to 1.4 API documents; docs/smdistributed.md; paceline help U32.
 """
 
 _SMDDP = ("smdistributed.dataparallel.torch.distributed", "smdistributed.dataparallel.torch")

@@ -13,7 +13,7 @@ What it means: The script calls torch.distributed's init_process_group("mpi"). t
   the name means `paceline_mpi`, which uses mpi4py and needs ranks that mpirun started. paceline starts the ranks of
   this job.
 Why it matters: MPI.COMM_WORLD of each rank contains that rank alone. Processes that were started separately cannot be
-  joined afterwards. The call is refused on every rank (X23; X20 if mpi4py is missing).
+  joined afterwards. The call is refused on every rank (X03).
 What to do: Use init_process_group("paceline"), "gloo" (CPU) or "nccl" (GPU), which need no MPI. Or let mpirun start
   the ranks: `paceline run --no-python mpirun -n 4 python train.py`. In the module API of smdistributed the name "mpi"
   works unchanged.

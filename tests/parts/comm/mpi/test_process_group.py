@@ -142,7 +142,7 @@ def test_ranks_that_mpi_did_not_start_are_told_how_it_can(user_environment):
     ]
     for rank in ranks:
         _, err = rank.communicate(timeout=patient(90))
-        assert rank.returncode == 1 and "error[X23]: these 2 ranks were not started by MPI" in err
+        assert rank.returncode == 1 and "error[X03]: these 2 ranks were not started by MPI" in err
         assert "paceline run --no-python mpirun -n 2 python SCRIPT" in err and "MPI_ABORT" not in err
 
 
@@ -153,7 +153,7 @@ def test_without_mpi4py_the_error_says_what_to_install(user_environment):
     left = subprocess.run(
         [sys.executable, "-c", script], env=user_environment, capture_output=True, text=True, timeout=60
     )
-    assert left.returncode == 1 and "error[X20]: " in left.stderr and install_command("mpi") in left.stderr
+    assert left.returncode == 1 and "error[X03]: " in left.stderr and install_command("mpi") in left.stderr
 
 
 def mpirun(

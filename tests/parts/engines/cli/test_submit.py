@@ -56,11 +56,11 @@ def test_variables_come_from_the_shell_or_from_the_command_line():
 @pytest.mark.parametrize(
     ("argv", "code", "what"),
     [
-        (["--node-rank", "0", "--master-addr", "there", "train.py"], "E03", "--master-addr cannot be set here"),
-        (["--no-check", "train.py"], "E03", "--no-check is an option of paceline run alone"),
-        (["--json-file", "x", "train.py"], "E03", "--json-file is an option of paceline run alone"),
-        (["--no-token", "train.py"], "E03", "--no-token cannot be set here"),
-        (["--nnodes", "1:4", "train.py"], "E03", "a fixed number of hosts"),
+        (["--node-rank", "0", "--master-addr", "there", "train.py"], "U05", "--master-addr cannot be set here"),
+        (["--no-check", "train.py"], "U05", "--no-check is an option of paceline run alone"),
+        (["--json-file", "x", "train.py"], "U05", "--json-file is an option of paceline run alone"),
+        (["--no-token", "train.py"], "U05", "--no-token cannot be set here"),
+        (["--nnodes", "1:4", "train.py"], "U05", "a fixed number of hosts"),
         (["--hosts", "a,b", "--nnodes", "3", "train.py"], "U05", "--hosts names 2 hosts"),
         (["--env", "NOT_SET", "train.py"], "U03", "not set here"),
         (["--retries", "-1", "train.py"], "U03", "not 0 or more"),
@@ -95,7 +95,7 @@ def test_only_hosts_of_this_machine_have_an_opt_ml_of_their_own():
 
 
 def test_a_job_that_is_refused_leaves_nothing(project, capsys):
-    assert main(["submit", "--engine", "fake", "--option", "refuse=E03", "train.py"]) == 2
+    assert main(["submit", "--engine", "fake", "--option", "refuse=U05", "train.py"]) == 2
     assert "the fake engine refuses this job" in capsys.readouterr().err
     assert not list((project / ".paceline" / "runs").iterdir())
 

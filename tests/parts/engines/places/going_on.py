@@ -94,7 +94,7 @@ class GoingOn:
         run, events, _ = read_run((RunDirectory(second),))
         notices = [event["text"] for event in events if event["event"] == "notice"]
         assert run.exit_code == 0, (run, notices)
-        assert any("goes on at step" in text and "(F02)" in text for text in notices), notices
+        assert any("goes on at step" in text and "(F01)" in text for text in notices), notices
         assert self.losses.read_text() == undisturbed()
 
 

@@ -151,12 +151,12 @@ def test_ctrl_c_while_it_waits_takes_the_request_back(cluster):
 
 def test_what_the_cluster_can_never_hold_is_found_before_the_job(cluster, tmp_path):
     answer = check(cluster, tmp_path, "--option", "cpus_per_host=64")
-    assert {one["code"] for one in answer["findings"]} == {"E21"} and len(answer["not_judged"]) == 10
+    assert {one["code"] for one in answer["findings"]} == {"E33"} and len(answer["not_judged"]) == 10
 
 
 def test_a_cluster_that_does_not_answer_is_found_within_seconds(cluster, tmp_path):
     answer = check(cluster, tmp_path, "--option", "address=10.77.0.1:9")
-    assert {one["code"] for one in answer["findings"]} == {"E20"} and len(answer["not_judged"]) == 10
+    assert {one["code"] for one in answer["findings"]} == {"E10"} and len(answer["not_judged"]) == 10
 
 
 def test_a_ray_of_the_jobs_own_is_this_machine(user_environment):

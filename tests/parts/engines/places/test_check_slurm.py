@@ -157,14 +157,14 @@ def test_inside_an_allocation_its_nodes_are_looked_at_and_nothing_is_asked_of_th
 
 def test_a_python_that_one_node_does_not_have_is_named_with_that_node(cluster):
     answer = check(cluster, "--option", "python=/nonexistent/python")
-    assert found(answer) == {("E39", f"no program could be started on the node {name}") for name in cluster.node_names}
+    assert found(answer) == {("E11", f"no program could be started on the node {name}") for name in cluster.node_names}
     assert all("/nonexistent/python" in one["saw"] for one in answer["findings"]), answer["findings"]
     assert not answer["silent"] and len(answer["not_judged"]) == 10
 
 
 @pytest.mark.parametrize(
     ("argv", "code"),
-    [(("--option", "partition=nope"), "E32"), (("--nnodes", "3"), "E33"), (("--option", "mem=99G"), "E33")],
+    [(("--option", "partition=nope"), "E34"), (("--nnodes", "3"), "E33"), (("--option", "mem=99G"), "E33")],
 )
 def test_what_slurm_would_refuse_of_the_job_is_found_before_it(cluster, argv, code):
     answer = check(cluster, *argv)
@@ -173,5 +173,5 @@ def test_what_slurm_would_refuse_of_the_job_is_found_before_it(cluster, argv, co
 
 def test_a_machine_without_slurm_says_so(cluster, tmp_path):
     answer = check(cluster, PATH=str(tmp_path))
-    assert {one["code"] for one in answer["findings"]} == {"E30"}
+    assert {one["code"] for one in answer["findings"]} == {"E01"}
     assert os.listdir(tmp_path) == []

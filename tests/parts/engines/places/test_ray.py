@@ -120,7 +120,7 @@ def test_an_address_that_nobody_answers_at_is_refused_within_seconds(cluster, co
     held = cluster.hold(job, root, code)
     assert held.wait(30) == 2
     refusal = read_document(held.run_dir / REFUSED_FILE)
-    assert refusal["code"] == "E20" and address in refusal["what"] and refusal["next"]
+    assert refusal["code"] == "E10" and address in refusal["what"] and refusal["next"]
     assert time.monotonic() - began < 15
 
 
@@ -128,7 +128,7 @@ def test_a_machine_that_is_no_node_is_told_how_to_become_one(cluster, code, root
     held = cluster.hold(submission(run_id, "lasting.py"), root, code, on=cluster.workers + 1)
     assert held.wait(30) == 2, held.log
     refusal = read_document(held.run_dir / REFUSED_FILE)
-    assert refusal["code"] == "E24" and refusal["next"] == f"ray start --address {cluster.address} --num-cpus 0"
+    assert refusal["code"] == "E10" and refusal["next"] == f"ray start --address {cluster.address} --num-cpus 0"
 
 
 def test_resources_that_no_node_has_are_refused_with_what_there_is(cluster, code, root, run_id):
@@ -136,7 +136,7 @@ def test_resources_that_no_node_has_are_refused_with_what_there_is(cluster, code
     held = cluster.hold(submission(run_id, "lasting.py", engine_options=options), root, code)
     assert held.wait(60) == 2, held.log
     refusal = read_document(held.run_dir / REFUSED_FILE)
-    assert refusal["code"] == "E21"
+    assert refusal["code"] == "E33"
     assert "64 CPU" in refusal["what"] and "10.77.0.2: 1 CPU" in refusal["saw"] and "10.77.0.3: 1 CPU" in refusal["saw"]
 
 
@@ -254,7 +254,7 @@ class TestEmbedded:
     def test_a_cluster_that_is_not_there_is_refused_at_submission(self, user_environment, job, root):
         with_address = replace(job, engine_options={"address": "127.0.0.1:9"})
         engine = load("ray", user_environment, with_address.engine_options)
-        check_refused(engine, with_address, root, "E20")
+        check_refused(engine, with_address, root, "E10")
 
 
 def node_of(held, rank: int) -> int:

@@ -176,7 +176,7 @@ def test_a_unix_socket_is_for_its_owner_and_needs_no_signature(tmp_path, make_us
                 capture_output=True,
                 check=False,
             )
-            assert busy.returncode == 2 and b"E45" in busy.stdout + busy.stderr
+            assert busy.returncode == 2 and b"U04" in busy.stdout + busy.stderr
         finally:
             process.kill()
             process.communicate()

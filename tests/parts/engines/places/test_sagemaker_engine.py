@@ -167,14 +167,14 @@ def until_ended(asked: Engine, run_dir: Path):
 
 def test_a_missing_bucket_is_named_and_nothing_is_created(aws, tmp_path, root):
     absent = engine(dict(os.environ), {**aws, "bucket": "no-such-bucket"})
-    error = conformance.check_refused(absent, job_of(tmp_path, ENDS, "r-e00006"), root, "E42")
+    error = conformance.check_refused(absent, job_of(tmp_path, ENDS, "r-e00006"), root, "E52")
     assert "there is no bucket no-such-bucket" in error.what and "aws s3 mb" in error.next
     with pytest.raises(UsageError, match="does not know"):
         absent.observe({"job_name": "digits-r-e00006", "region": "us-east-1", "run_id": "r-e00006"}, tmp_path)
 
 
 def test_a_refused_job_takes_its_upload_away_again(sagemaker, aws, tmp_path, root):
-    error = conformance.check_refused(sagemaker, job_of(tmp_path, ENDS, "r-e00007", hosts=99), root, "E43")
+    error = conformance.check_refused(sagemaker, job_of(tmp_path, ENDS, "r-e00007", hosts=99), root, "E34")
     assert "more than this account may use" in error.what and SECRET not in str(vars(error))
     assert keys(aws, "paceline/digits-r-e00007/") == []
 
@@ -184,7 +184,7 @@ def test_without_credentials_it_says_so_at_once(aws, tmp_path, root, monkeypatch
         monkeypatch.delenv(name)
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
-    error = conformance.check_refused(engine({}, aws), job_of(tmp_path, ENDS, "r-e00008"), root, "E40")
+    error = conformance.check_refused(engine({}, aws), job_of(tmp_path, ENDS, "r-e00008"), root, "E52")
     assert "AWS_PROFILE" in error.next
 
 
@@ -192,8 +192,8 @@ def test_without_a_region_or_a_way_there_it_says_which(aws, tmp_path, root, monk
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     nowhere = {key: value for key, value in aws.items() if key != "region"}
-    error = conformance.check_refused(engine({}, nowhere), job_of(tmp_path, ENDS, "r-e00009"), root, "E41")
+    error = conformance.check_refused(engine({}, nowhere), job_of(tmp_path, ENDS, "r-e00009"), root, "E10")
     assert "no AWS region" in error.what
     closed = {**aws, "s3_endpoint_url": "http://127.0.0.1:9"}
-    error = conformance.check_refused(engine({}, closed), job_of(tmp_path, ENDS, "r-e0000a"), root, "E41")
+    error = conformance.check_refused(engine({}, closed), job_of(tmp_path, ENDS, "r-e0000a"), root, "E10")
     assert "cannot be reached" in error.what

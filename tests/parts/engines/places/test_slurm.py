@@ -160,7 +160,7 @@ def test_the_engine_keeps_the_contract(submitter, tmp_path):
     check_ends(engine, job("1", "0"), tmp_path / "runs", seconds=60)
     check_ends(engine, job("0", "3"), tmp_path / "runs", seconds=60, code=3)
     check_cancel(engine, job("600", "0"), tmp_path / "runs", seconds=60)
-    check_refused(engine, job("0", "0", engine_options={"partition": "nope"}), tmp_path / "runs", "E32")
+    check_refused(engine, job("0", "0", engine_options={"partition": "nope"}), tmp_path / "runs", "E34")
 
 
 def test_the_code_of_a_failing_script_is_the_jobs(submitter):
@@ -312,12 +312,12 @@ def test_each_task_of_an_array_has_a_recording_of_its_own(submitter):
 @pytest.mark.parametrize(
     ("fields", "code", "argv"),
     [
-        ({"engine_options": {"partition": "nope"}}, "E32", "nope"),
+        ({"engine_options": {"partition": "nope"}}, "E34", "nope"),
         ({"hosts": 3}, "E33", "Node count"),
         ({"engine_options": {"time": "500"}}, "E33", "time limit"),
         ({"engine_options": {"gres": "gpu:1"}}, "E33", "gres"),
         ({"engine_options": {"mem": "99G"}}, "E33", "Memory"),
-        ({"engine_options": {"sbatch.nosuch": "1"}}, "E35", "nosuch"),
+        ({"engine_options": {"sbatch.nosuch": "1"}}, "E34", "nosuch"),
     ],
 )
 def test_what_slurm_refuses_is_said_in_four_parts_and_leaves_nothing(submitter, tmp_path, fields, code, argv):

@@ -206,8 +206,8 @@ def test_a_store_that_goes_away_half_way_is_told_with_what_is_here(paceline, doo
             "error[E51]: what the job leaves cannot be sent: s3://no-such-bucket/out/",
         ),
         (("--checkpoints", "s3://no-such-bucket/c"), "error[E51]: checkpoints cannot be kept: s3://no-such-bucket/c/"),
-        (("--channel", f"train=s3://{BUCKET}/data:AugmentedManifestFile"), "error[E55]: an AugmentedManifestFile"),
-        (("--output", "gopher://host/out"), "error[E50]: nothing installed can reach gopher://host/out/"),
+        (("--channel", f"train=s3://{BUCKET}/data:AugmentedManifestFile"), "error[U06]: an AugmentedManifestFile"),
+        (("--output", "gopher://host/out"), "error[E01]: nothing installed can reach gopher://host/out/"),
     ],
 )
 def test_what_cannot_be_reached_is_refused_before_anything_starts(paceline, run, argv, said):

@@ -121,7 +121,7 @@ def test_a_host_that_takes_nothing_of_the_cluster_is_refused():
 def test_ranks_by_gpus_need_to_say_how_many():
     with pytest.raises(UsageError) as caught:
         engine().plan(changed(JOB, ranks_per_host="gpu"))
-    assert caught.value.code == "E22"
+    assert caught.value.code == "E33"
     engine(gpus_per_host="8").plan(changed(JOB, ranks_per_host="gpu"))
 
 
@@ -132,7 +132,7 @@ def test_a_cluster_that_is_large_enough_is_not_refused():
 
 def test_two_hosts_on_the_only_large_node_are_refused_and_packing_is_offered():
     refusal = never_fits(read_options({}, None), 2, [node("10.0.0.1", CPU=64.0)])
-    assert refusal is not None and refusal.code == "E21" and refusal.next == "--option strategy=PACK"
+    assert refusal is not None and refusal.code == "E33" and refusal.next == "--option strategy=PACK"
     assert never_fits(read_options({"strategy": "PACK"}, None), 2, [node("10.0.0.1", CPU=64.0)]) is None
 
 
@@ -152,7 +152,7 @@ def test_another_torch_is_refused_with_the_node_and_both_versions():
     with pytest.raises(UsageError) as caught:
         check_versions(VERSIONS, {"10.0.0.2": VERSIONS, "10.0.0.3": {**VERSIONS, "torch": "2.6.0"}})
     error = caught.value
-    assert error.code == "E23" and "10.0.0.3" in error.what and "2.6.0" in error.what and "2.13.0" in error.what
+    assert error.code == "E11" and "10.0.0.3" in error.what and "2.6.0" in error.what and "2.13.0" in error.what
     assert error.next == "on 10.0.0.3: pip install 'torch==2.13.0'"
 
 
@@ -177,12 +177,12 @@ def test_a_node_without_paceline_is_refused():
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (ConnectionError("Could not find any running Ray instance. Please specify the one to connect to"), "E20"),
-        (RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.40.0\n    Python: 3.10.1"), "E23"),
-        (ValueError("This node has an IP address of 10.0.0.9, and Ray expects to find it"), "E24"),
-        (RuntimeError("Unauthenticated: RPC error: InvalidAuthToken: Authentication token is missing"), "E25"),
-        (ConnectionError("Failed to connect to Ray cluster at 10.0.0.1:6379"), "E25"),
-        (RuntimeError("something that no release of Ray has said before"), "E20"),
+        (ConnectionError("Could not find any running Ray instance. Please specify the one to connect to"), "E10"),
+        (RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.40.0\n    Python: 3.10.1"), "E11"),
+        (ValueError("This node has an IP address of 10.0.0.9, and Ray expects to find it"), "E10"),
+        (RuntimeError("Unauthenticated: RPC error: InvalidAuthToken: Authentication token is missing"), "E10"),
+        (ConnectionError("Failed to connect to Ray cluster at 10.0.0.1:6379"), "E10"),
+        (RuntimeError("something that no release of Ray has said before"), "E10"),
     ],
 )
 def test_refusals_of_ray_are_said_in_four_parts(error, code):
@@ -206,14 +206,14 @@ def test_versions_are_read_without_importing_anything():
 
 
 def test_every_code_of_the_engine_has_a_page():
-    assert {f"E{number}" for number in range(20, 28)} <= set(pages())
+    assert {"E01", "E10", "E11", "E17", "E33", "U22"} <= set(pages())
 
 
 @pytest.mark.parametrize("version", ["2.40.0", "2.51.2", "1.13.0"])
 def test_a_ray_without_tokens_starts_no_cluster_of_its_own(version):
     with pytest.raises(UsageError, match="strangers") as caught:
         require_tokens(version)
-    assert caught.value.code == "E23" and "ray>=2.52" in caught.value.next
+    assert caught.value.code == "E11" and "ray>=2.52" in caught.value.next
 
 
 @pytest.mark.parametrize("version", ["2.52.0", "2.60.1rc0", "3.0.0.dev0"])

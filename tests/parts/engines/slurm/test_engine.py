@@ -149,12 +149,12 @@ def test_the_place_is_filled_in_and_a_percent_sign_in_it_is_no_field():
     ("name", "code", "says"),
     [
         ("partion", "U03", "partition"),
-        ("sbatch.output", "E35", "paceline logs"),
-        ("sbatch.signal", "E35", "--stop-grace"),
-        ("sbatch.requeue", "E35", "--retries"),
-        ("sbatch.array", "E35", "--option array="),
-        ("sbatch.--hold", "E35", "--option sbatch."),
-        ("sbatch.p", "E35", "--option sbatch."),
+        ("sbatch.output", "E34", "paceline logs"),
+        ("sbatch.signal", "E34", "--stop-grace"),
+        ("sbatch.requeue", "E34", "--retries"),
+        ("sbatch.array", "E34", "--option array="),
+        ("sbatch.--hold", "E34", "--option sbatch."),
+        ("sbatch.p", "E34", "--option sbatch."),
     ],
 )
 def test_an_option_that_is_not_to_be_given_is_refused_with_the_one_that_is(name, code, says):
@@ -220,7 +220,7 @@ def test_accounting_gives_a_line_per_try_and_the_last_one_counts():
 def test_an_answer_in_another_form_is_an_error_that_shows_it(parse):
     with pytest.raises(PacelineError) as unknown:
         parse("JobId=1 JobState=RUNNING")
-    assert unknown.value.code == "E36" and "JobId=1" in unknown.value.saw
+    assert unknown.value.code == "U19" and "JobId=1" in unknown.value.saw
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_every_state_has_a_meaning_and_ends_have_codes():
 def test_an_unknown_state_is_an_error_that_names_it():
     with pytest.raises(PacelineError, match="ON_FIRE") as unknown:
         observed(SlurmJob(id="1", state="ON_FIRE"), AttemptFiles())
-    assert unknown.value.code == "E36"
+    assert unknown.value.code == "U19"
 
 
 @pytest.mark.parametrize(
@@ -305,18 +305,18 @@ def test_a_name_that_its_node_is_still_writing_is_passed_over(tmp_path):
 @pytest.mark.parametrize(
     ("said", "code"),
     [
-        ("sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)", "E31"),
-        ("sbatch: fatal: Unable to process configuration file", "E31"),
+        ("sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)", "E10"),
+        ("sbatch: fatal: Unable to process configuration file", "E10"),
         (
             "sbatch: error: invalid partition specified: nope\nsbatch: error: Invalid partition name specified",
-            "E32",
+            "E34",
         ),
         (
             "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
-            "E32",
+            "E34",
         ),
-        ("sbatch: error: Batch job submission failed: Invalid qos specification", "E32"),
-        ("sbatch: error: Batch job submission failed: Requested reservation is invalid", "E32"),
+        ("sbatch: error: Batch job submission failed: Invalid qos specification", "E34"),
+        ("sbatch: error: Batch job submission failed: Requested reservation is invalid", "E34"),
         ("sbatch: error: Batch job submission failed: Node count specification invalid", "E33"),
         (
             "sbatch: error: Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)",
@@ -330,8 +330,8 @@ def test_a_name_that_its_node_is_still_writing_is_passed_over(tmp_path):
         ("sbatch: error: Batch job submission failed: Invalid node name specified", "E33"),
         ("sbatch: error: Batch job submission failed: Requested node configuration is not available", "E33"),
         ("sbatch: error: Batch job submission failed: Invalid license specification", "E33"),
-        ("sbatch: error: Batch job submission failed: Invalid job array specification", "E35"),
-        ("/usr/bin/sbatch: unrecognized option '--nosuch'", "E35"),
+        ("sbatch: error: Batch job submission failed: Invalid job array specification", "E34"),
+        ("/usr/bin/sbatch: unrecognized option '--nosuch'", "E34"),
         ("sbatch: error: the site's plugin wants a project number", "E34"),
     ],
 )
@@ -368,7 +368,7 @@ def test_a_job_that_slurm_has_forgotten_is_known_from_what_its_script_left(tmp_p
     (run_dir / "slurm").mkdir(parents=True)
     with pytest.raises(PacelineError) as forgotten:
         engine.observe({"job_id": "17"}, run_dir)
-    assert forgotten.value.code == "E37"
+    assert forgotten.value.code == "U19"
     (run_dir / "slurm" / "r-1.ended").write_text('{"try": 1, "code": 204, "asked": "time limit", "next": "requeue"}\n')
     (run_dir / "slurm" / "r-1.2.ended").write_text('{"try": 2, "code": 9, "asked": "", "next": "end"}\n')
     (run_dir / "slurm" / "r-1-0.ended").write_text("of a task")

@@ -73,13 +73,13 @@ def test_loss_and_memory():
 )
 def test_a_value_that_cannot_be_meant_is_refused_with_one_that_can(text, what, then):
     error = refused(f"--local-hosts 4 --network={text}")
-    assert error.code == "X30" and what in error.what
+    assert error.code == "U03" and what in error.what
     assert error.next.removeprefix("paceline run ").removesuffix(" ...") == f"--network {then}"
 
 
 def test_a_network_needs_hosts_on_this_machine():
     error = refused("--network 1gbit,zones=2")
-    assert error.code == "X31" and error.next == "paceline run --local-hosts 2 --network 1gbit,zones=2 ..."
+    assert error.code == "U05" and error.next == "paceline run --local-hosts 2 --network 1gbit,zones=2 ..."
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_network_needs_hosts_on_this_machine():
 )
 def test_options_that_do_not_fit_together_are_refused(text, what):
     error = refused(text)
-    assert error.code == "X32" and what in error.what and error.next.startswith("paceline run ")
+    assert error.code == "U05" and what in error.what and error.next.startswith("paceline run ")
 
 
 def test_the_whole_network():

@@ -88,7 +88,7 @@ def test_the_recording_is_told_what_was_asked_what_came_and_what_is_wrong():
     assert (
         wrong["code"] == "X34" and wrong["saw"] == "algo-1 to algo-2: 50 Mbit/s of 100" and "1 link is" in wrong["what"]
     )
-    assert limits["code"] == "X35" and limits["next"] == "cpus=1 in --network"
+    assert limits["code"] == "X34" and limits["next"] == "cpus=1 in --network"
 
 
 def test_limits_without_links_are_told_without_a_measurement():

@@ -103,7 +103,7 @@ def test_this_machine_is_described_from_what_it_says(capsys):
         (["--for", "spam"], "U03"),
         (["--for", "efa@2"], "U03"),
         (["--for", "smddp@new"], "U03"),
-        (["--file", "/nowhere.toml"], "P07"),
+        (["--file", "/nowhere.toml"], "U27"),
         (["p4d.24xlarge", "--accelerators"], "U03"),
     ],
 )

@@ -210,16 +210,16 @@ def test_no_line_of_a_page_is_wider_than_it(capsys, zones):
 @pytest.mark.parametrize(
     ("argv", "code"),
     [
-        ("--device A100 --measured-step-ms 3 --host-counts 0", "P02"),
-        ("--device A100 --measured-step-ms -3", "P02"),
-        ("--device A100 --measured-step-ms nan", "P02"),
-        ("--device A100 --measured-step-ms inf", "P02"),
-        ("--device A100 --measured-step-ms 3 --gradient-mib -1", "P02"),
-        ("--device A100 --measured-step-ms 3 --devices-per-host 1.5", "P02"),
-        ("--device A100 --measured-step-ms 3 --measured-hosts 2 --measured-devices 3", "P02"),
-        ("--device A100 --measured-step-ms-at 2=-1", "P02"),
-        ("--device A100 --measured-step-ms 3 --budget 0", "P02"),
-        ("--device A100 --measured-step-ms 3 --max-run=-1h", "P02"),
+        ("--device A100 --measured-step-ms 3 --host-counts 0", "U03"),
+        ("--device A100 --measured-step-ms -3", "U03"),
+        ("--device A100 --measured-step-ms nan", "U03"),
+        ("--device A100 --measured-step-ms inf", "U03"),
+        ("--device A100 --measured-step-ms 3 --gradient-mib -1", "U03"),
+        ("--device A100 --measured-step-ms 3 --devices-per-host 1.5", "U03"),
+        ("--device A100 --measured-step-ms 3 --measured-hosts 2 --measured-devices 3", "U03"),
+        ("--device A100 --measured-step-ms-at 2=-1", "U03"),
+        ("--device A100 --measured-step-ms 3 --budget 0", "U03"),
+        ("--device A100 --measured-step-ms 3 --max-run=-1h", "U03"),
         ("--device A100 --measured-step-ms three", "U03"),
         ("--device A100 --measured-step-ms-at 2", "U03"),
         ("--device A100 --measured-step-ms-at 2=3 --measured-step-ms-at 2=4", "U03"),
@@ -234,7 +234,7 @@ def test_no_line_of_a_page_is_wider_than_it(capsys, zones):
         ("--device A100", "P08"),
         ("", "P08"),
         ("--where gpus>=99 --measured-step-ms 3", "P08"),
-        ("--device A100 --measured-step-ms 3 --curve nowhere.json", "P07"),
+        ("--device A100 --measured-step-ms 3 --curve nowhere.json", "U27"),
         ("no_such_script.py", "U02"),
     ],
 )
@@ -277,7 +277,7 @@ def test_a_rehearsal_is_measured_at_its_sizes(capsys, tmp_path):
     assert [row["tier"] for row in plan["rows"]] == [2, 2, 2]
     assert [row["step_seconds"] for row in plan["rows"][:2]] == pytest.approx([0.1, 0.11])
     assert refused(capsys, "--rehearsal", "rehearsal.json", "--instance", "p4d.24xlarge")[0] == "P08"
-    assert refused(capsys, "--rehearsal", "nowhere.json")[0] == "P09"
+    assert refused(capsys, "--rehearsal", "nowhere.json")[0] == "U27"
 
 
 def test_a_recorded_run_is_a_measured_step(capsys, recording):

@@ -140,4 +140,4 @@ def test_what_was_not_timed_is_not_judged_and_never_taken_for_0():
 def test_a_row_without_a_step_time_cannot_be_compared():
     with pytest.raises(UsageError) as refused:
         compare(row(step=False), run())
-    assert refused.value.code == "P11" and "nothing measured" in refused.value.saw
+    assert refused.value.code == "X06" and "nothing measured" in refused.value.saw

@@ -126,7 +126,7 @@ def test_a_model_that_alone_is_too_large_does_not_fit_whatever_its_activations()
 def test_numbers_that_cannot_be_are_refused(wrong):
     with pytest.raises(UsageError) as refused:
         memory(STEP, **wrong)
-    assert refused.value.code == "P02"
+    assert refused.value.code == "U03"
 
 
 @pytest.fixture(scope="module")

@@ -92,7 +92,7 @@ def test_what_cannot_be_estimated_is_not_judged():
 def test_a_batch_below_one_is_refused():
     with pytest.raises(UsageError) as refused:
         compute_seconds(STEP, A100, batch=0)
-    assert refused.value.code == "P02"
+    assert refused.value.code == "U03"
 
 
 def test_the_formula_names_every_rate_and_its_coefficient():

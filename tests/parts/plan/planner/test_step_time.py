@@ -119,7 +119,7 @@ def test_nothing_measured_and_nothing_known_is_said():
 def test_a_measurement_that_cannot_be_is_refused(wrong):
     with pytest.raises(UsageError) as found:
         step_time(machines(1, 8), BERT, [wrong])
-    assert found.value.code == "P02"
+    assert found.value.code == "U03"
 
 
 def test_every_tier_shows_its_formula():

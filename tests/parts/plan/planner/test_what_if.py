@@ -61,7 +61,7 @@ def test_larger_buckets_are_exchanged_fewer_times():
 def test_buckets_of_next_to_nothing_are_refused():
     with pytest.raises(UsageError) as refused:
         with_buckets(HALF, 1)
-    assert refused.value.code == "P02"
+    assert refused.value.code == "U03"
 
 
 def test_shards_are_exchanged_for_each_microbatch_and_replicas_once():

@@ -114,7 +114,7 @@ def test_a_way_that_depends_on_values_is_refused_with_its_line(script, deciding)
     path = REPOSITORY / "tests/parts/plan/trace/scripts" / script
     with pytest.raises(UsageError) as refused:
         traced(path)
-    assert refused.value.code == "P04"
+    assert refused.value.code == "P06"
     lines = path.read_text().splitlines()
     (line,) = (number for number, text in enumerate(lines, 1) if deciding in text)
     assert f"{path}:{line}" in refused.value.what

@@ -127,7 +127,7 @@ def test_a_decision_by_a_value_is_an_assumption_with_its_line(traced):
 )
 def test_a_size_that_only_values_decide_is_refused_with_its_line(traced, line):
     error = refused(traced, f"out = model(inputs)\n{line}\noptimizer.step()\n")
-    assert error.code == "P04"
+    assert error.code == "P06"
     assert "train.py:8" in error.what
     assert "--model" in error.next
 

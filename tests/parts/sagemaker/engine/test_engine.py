@@ -236,7 +236,7 @@ def test_what_sagemaker_would_refuse_is_refused_before_anything_is_sent(fields, 
     chosen = {key: value for key, value in {**OPTIONS, **options}.items() if value}
     with pytest.raises(UsageError) as refused:
         engine({}, chosen).plan(a_job(**fields))
-    assert refused.value.code == "E43" and says in refused.value.what and refused.value.next
+    assert refused.value.code == "E34" and says in refused.value.what and refused.value.next
 
 
 def test_a_value_that_is_too_long_is_measured_and_never_shown():

@@ -145,5 +145,5 @@ def test_an_image_without_what_the_agent_needs_and_without_a_network_names_it(tm
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     failure = (tmp_path / "output/failure").read_text()
-    assert failure.startswith("error[E44]: this image lacks msgspec") and "platformdirs" in failure
+    assert failure.startswith("error[E11]: this image lacks msgspec") and "platformdirs" in failure
     assert "RUN pip install 'msgspec" in failure and len(failure) <= 1024

@@ -30,41 +30,41 @@ def said(code, message="", operation="CreateTrainingJob"):
 @pytest.mark.parametrize(
     ("error", "code", "what"),
     [
-        (botocore.NoCredentialsError(), "E40", "no AWS credentials"),
-        (botocore.ProfileNotFound(profile="work"), "E40", "no AWS credentials"),
-        (botocore.TokenRetrievalError(provider="sso", error_msg="expired"), "E40", "no AWS credentials"),
-        (said("ExpiredTokenException", "The security token included in the request is expired"), "E40", "have expired"),
-        (said("ExpiredToken", "The provided token has expired.", "PutObject"), "E40", "have expired"),
+        (botocore.NoCredentialsError(), "E52", "no AWS credentials"),
+        (botocore.ProfileNotFound(profile="work"), "E52", "no AWS credentials"),
+        (botocore.TokenRetrievalError(provider="sso", error_msg="expired"), "E52", "no AWS credentials"),
+        (said("ExpiredTokenException", "The security token included in the request is expired"), "E52", "have expired"),
+        (said("ExpiredToken", "The provided token has expired.", "PutObject"), "E52", "have expired"),
         (
             said("UnrecognizedClientException", "The security token included in the request is invalid."),
-            "E40",
+            "E52",
             "does not accept",
         ),
-        (said("InvalidAccessKeyId", "does not exist in our records", "PutObject"), "E40", "does not accept"),
-        (botocore.NoRegionError(), "E41", "cannot be reached"),
-        (botocore.EndpointConnectionError(endpoint_url="https://x"), "E41", "cannot be reached"),
-        (said("ThrottlingException", "Rate exceeded"), "E41", "no more requests"),
-        (said("NoSuchBucket", "The specified bucket does not exist", "PutObject"), "E42", "there is no bucket jobs"),
-        (said("AccessDenied", "Access Denied", "PutObject"), "E42", "is closed to this user"),
-        (said("PermanentRedirect", "must be addressed using", "PutObject"), "E42", "in another region"),
+        (said("InvalidAccessKeyId", "does not exist in our records", "PutObject"), "E52", "does not accept"),
+        (botocore.NoRegionError(), "E10", "cannot be reached"),
+        (botocore.EndpointConnectionError(endpoint_url="https://x"), "E10", "cannot be reached"),
+        (said("ThrottlingException", "Rate exceeded"), "E10", "no more requests"),
+        (said("NoSuchBucket", "The specified bucket does not exist", "PutObject"), "E51", "there is no bucket jobs"),
+        (said("AccessDenied", "Access Denied", "PutObject"), "E52", "is closed to this user"),
+        (said("PermanentRedirect", "must be addressed using", "PutObject"), "E52", "in another region"),
         (
             said("AccessDeniedException", "User: arn:aws:iam::1:user/x is not authorized"),
-            "E43",
+            "E34",
             "may not call CreateTrainingJob",
         ),
         (
             said("ResourceLimitExceeded", "The account-level service limit 'ml.p4d.24xlarge' is 0"),
-            "E43",
+            "E34",
             "more than this account",
         ),
-        (said("ResourceInUse", "Job name must be unique"), "E43", "already"),
+        (said("ResourceInUse", "Job name must be unique"), "E34", "already"),
         (
             said("ValidationException", "Requested resource not found.", "DescribeTrainingJob"),
-            "E43",
+            "E34",
             "does not know jobs",
         ),
-        (said("ValidationException", "Could not assume role arn:aws:iam::1:role/x"), "E43", "refused it"),
-        (botocore.ParamValidationError(report="Missing required parameter"), "E43", "not one that AWS knows"),
+        (said("ValidationException", "Could not assume role arn:aws:iam::1:role/x"), "E34", "refused it"),
+        (botocore.ParamValidationError(report="Missing required parameter"), "E34", "not one that AWS knows"),
     ],
 )
 def test_an_answer_of_aws_says_which_and_what_to_do(error, code, what):
@@ -158,7 +158,7 @@ def test_a_refused_creation_takes_the_upload_back(tmp_path):
     )
     with pytest.raises(UsageError) as refused:
         submitted(services, tmp_path)
-    assert refused.value.code == "E43" and services.names() == [
+    assert refused.value.code == "E34" and services.names() == [
         *("upload_fileobj", "upload_fileobj"),
         "create_training_job",
         *("delete_object", "delete_object"),
@@ -169,7 +169,7 @@ def test_a_refused_upload_creates_nothing(tmp_path):
     services = Services(upload_fileobj=said("NoSuchBucket", "", "PutObject"))
     with pytest.raises(UsageError) as refused:
         submitted(services, tmp_path)
-    assert refused.value.code == "E42" and services.names() == ["upload_fileobj"]
+    assert refused.value.code == "E51" and services.names() == ["upload_fileobj"]
 
 
 def test_a_job_that_has_ended_or_ends_meanwhile_is_left_alone(tmp_path):

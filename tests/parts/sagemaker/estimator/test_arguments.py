@@ -64,7 +64,7 @@ def test_a_refused_argument_says_why(row):
 def test_a_misspelt_name_is_refused_with_the_nearest_spelling(make, name, near):
     with pytest.raises(UsageError) as refused:
         make(**{name: 1})
-    assert refused.value.code == "U30"
+    assert refused.value.code == "U01"
     assert near in refused.value.next
 
 

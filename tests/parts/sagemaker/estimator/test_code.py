@@ -43,7 +43,7 @@ def test_two_files_of_one_name_are_refused(project):
     (project / "other" / "train.py").write_text("")
     with pytest.raises(UsageError) as refused:
         laid(project, entry_point="train.py", source_dir="src", dependencies=["other/train.py"])
-    assert refused.value.code == "U45"
+    assert refused.value.code == "U02"
 
 
 def test_the_nearest_script_is_named(project):
@@ -126,7 +126,7 @@ def test_what_git_refuses_is_said_without_the_token(tmp_path):
     with pytest.raises(UsageError) as refused:
         clone(git, tmp_path / "x", {"PATH": "/usr/bin:/bin"})
     error = refused.value
-    assert error.code == "U46"
+    assert error.code == "U02"
     assert "hush" not in f"{error.what}{error.saw}{error.next}"
 
 
@@ -134,17 +134,17 @@ def test_what_git_refuses_is_said_without_the_token(tmp_path):
 @pytest.mark.parametrize(
     ("values", "code", "saw", "next"),
     [
-        ({"entry_point": "absent.py"}, "U45", "the repository has code/, train.py there", "from source_dir, or from"),
-        ({"entry_point": "trian.py"}, "U45", "the nearest one is train.py", "entry_point='train.py'"),
+        ({"entry_point": "absent.py"}, "U02", "the repository has code/, train.py there", "from source_dir, or from"),
+        ({"entry_point": "trian.py"}, "U02", "the nearest one is train.py", "entry_point='train.py'"),
         (
             {"entry_point": "t.py", "source_dir": "deep"},
-            "U45",
+            "U02",
             "the repository has code/, train.py",
             "source_dir='code/deep'",
         ),
-        ({"entry_point": "t.py", "source_dir": "none"}, "U45", "the repository has code/, train.py", "root"),
-        ({"entry_point": "t.py", "branch": "nain"}, "U46", "its branches and tags are main", "'branch': 'main'"),
-        ({"entry_point": "t.py", "branch": "zzz"}, "U46", "its branches and tags are main", "write one of them"),
+        ({"entry_point": "t.py", "source_dir": "none"}, "U02", "the repository has code/, train.py", "root"),
+        ({"entry_point": "t.py", "branch": "nain"}, "U02", "its branches and tags are main", "'branch': 'main'"),
+        ({"entry_point": "t.py", "branch": "zzz"}, "U02", "its branches and tags are main", "write one of them"),
     ],
 )
 def test_what_the_repository_does_not_have_is_refused_with_what_it_has(

@@ -94,7 +94,7 @@ def test_what_is_malformed_is_refused(form, word):
     with pytest.raises(UsageError) as refused:
         read(form)
     error = refused.value
-    assert error.code == "U33"
+    assert error.code == "U31"
     assert word in error.saw
     assert error.next
 
@@ -115,7 +115,7 @@ def test_what_is_malformed_is_refused(form, word):
 def test_what_cannot_run_there_is_refused(form, class_name, instance_type):
     with pytest.raises(UsageError) as refused:
         read(form, class_name, instance_type)
-    assert refused.value.code == "U34"
+    assert refused.value.code == "U32"
 
 
 def test_the_two_forms_of_tensorflow_exclude_each_other():
@@ -151,4 +151,4 @@ def test_a_group_that_the_job_does_not_have_is_refused(make):
     assert make(instance_groups=[group], distribution=form)._wishes().distribution.groups == ("workers",)
     with pytest.raises(UsageError) as refused:
         make(distribution=form)
-    assert refused.value.code == "U35"
+    assert refused.value.code == "U31"

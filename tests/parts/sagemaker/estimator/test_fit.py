@@ -58,8 +58,8 @@ def test_a_job_that_somebody_stopped_returns_with_a_notice_as_in_v2(make, capsys
 @pytest.mark.parametrize(
     ("secondary", "reason", "kind", "code"),
     [
-        (SecondaryStatus.MAX_RUNTIME_EXCEEDED, "time limit of 5 s", TrainingTimeout, "U52"),
-        (SecondaryStatus.FAILED, "CapacityError: Unable to provision", CapacityError, "U51"),
+        (SecondaryStatus.MAX_RUNTIME_EXCEEDED, "time limit of 5 s", TrainingTimeout, "U50"),
+        (SecondaryStatus.FAILED, "CapacityError: Unable to provision", CapacityError, "U50"),
         (SecondaryStatus.FAILED, "rank 1 on algo-2 ended with code 3", UnexpectedStatusException, "U50"),
     ],
 )
@@ -97,7 +97,7 @@ def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back(make, capsys):
 
 
 def test_an_engine_that_does_not_answer_is_asked_again_and_then_said_so(make, capsys):
-    made = make(**playing("Training", lose="E05"))
+    made = make(**playing("Training", lose="U19"))
     waited = []
     around = made.around()
     made.around = lambda: type(around)(environ=around.environ, directory=around.directory, pause=waited.append)
@@ -109,7 +109,7 @@ def test_an_engine_that_does_not_answer_is_asked_again_and_then_said_so(make, ca
 
 def test_a_refusal_of_the_engine_leaves_nothing_behind(make, project):
     with pytest.raises(UsageError, match="refuses"):
-        make(**playing("Training", refuse="E03")).fit()
+        make(**playing("Training", refuse="U05")).fit()
     assert not list((project / ".paceline" / "runs").glob("*"))
 
 
@@ -139,7 +139,7 @@ def test_of_two_jobs_with_one_name_attach_takes_the_newest(make):
 def test_attach_to_nothing_is_an_error(project):
     with pytest.raises(UsageError) as refused:
         PyTorch.attach("job-9")
-    assert refused.value.code == "U48"
+    assert refused.value.code == "U09"
 
 
 def test_stop_ends_the_job(make):
@@ -176,7 +176,7 @@ def test_questions_before_a_job_are_refused(make):
     for ask in (made.describe, made.stop, made.logs, made.metrics, made.wait, lambda: made.model_data):
         with pytest.raises(UsageError) as refused:
             ask()
-        assert refused.value.code == "U49"
+        assert refused.value.code == "U09"
 
 
 def test_set_hyperparameters_adds_and_a_wrong_one_changes_nothing(make):

@@ -154,15 +154,15 @@ def test_what_means_nothing_here_is_said(trainer, capsys):
 @pytest.mark.parametrize(
     ("build", "code", "next"),
     [
-        (lambda: ModelTrainer(distribution={}), "U53", "write distributed=..."),
-        (lambda: ModelTrainer(sourcecode=None), "U53", "write source_code=..."),
-        (lambda: SourceCode(entry_point="train.py"), "U53", "write entry_script=..."),
-        (lambda: Compute(instance_cuont=2), "U53", "write instance_count=..."),
-        (lambda: Torchrun(4), "U53", "Torchrun(process_count_per_node=...)"),
-        (lambda: StoppingCondition(max_run=60), "U53", None),
-        (lambda: ModelTrainer(source_code={"entry_script": "train.py"}), "U53", "source_code=SourceCode(...)"),
-        (lambda: ModelTrainer(source_code=SourceCode(**CODE), engine="fake", distributed={"torchrun": 1}), "U53", None),
-        (lambda: ModelTrainer(source_code=SourceCode(**CODE), training_mode="LOCAL"), "U53", None),
+        (lambda: ModelTrainer(distribution={}), "U01", "write distributed=..."),
+        (lambda: ModelTrainer(sourcecode=None), "U01", "write source_code=..."),
+        (lambda: SourceCode(entry_point="train.py"), "U01", "write entry_script=..."),
+        (lambda: Compute(instance_cuont=2), "U01", "write instance_count=..."),
+        (lambda: Torchrun(4), "U01", "Torchrun(process_count_per_node=...)"),
+        (lambda: StoppingCondition(max_run=60), "U01", None),
+        (lambda: ModelTrainer(source_code={"entry_script": "train.py"}), "U01", "source_code=SourceCode(...)"),
+        (lambda: ModelTrainer(source_code=SourceCode(**CODE), engine="fake", distributed={"torchrun": 1}), "U01", None),
+        (lambda: ModelTrainer(source_code=SourceCode(**CODE), training_mode="LOCAL"), "U01", None),
         (lambda: ModelTrainer(source_code=SourceCode(**CODE, requirements="more.txt")), "U32", None),
         (lambda: ModelTrainer(algorithm_name="xgboost"), "U32", None),
         (
@@ -174,15 +174,15 @@ def test_what_means_nothing_here_is_said(trainer, capsys):
         (lambda: ModelTrainer.from_jumpstart_config("x"), "U32", None),
         (
             lambda: ModelTrainer(source_code=SourceCode(**CODE), engine="fake", hyperparameters="hp.yaml"),
-            "U37",
+            "U07",
             "correct hp.yaml",
         ),
         (
             lambda: ModelTrainer(source_code=SourceCode(**CODE), engine="fake", hyperparameters="absent.json"),
-            "U37",
+            "U07",
             None,
         ),
-        (lambda: ModelTrainer(engine="fake"), "U45", None),
+        (lambda: ModelTrainer(engine="fake"), "U02", None),
     ],
 )
 def test_what_v3_does_not_have_is_refused(project, build, code, next):

@@ -29,7 +29,7 @@ def no_account(tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text("print(1)\n")
 
     def refused(*_):
-        raise UsageError("E40", "AWS has no credentials here", saw="none", next="aws configure")
+        raise UsageError("E52", "AWS has no credentials here", saw="none", next="aws configure")
 
     monkeypatch.setattr("paceline.parts.sagemaker.estimator.notebook.connect", refused)
 
@@ -86,7 +86,7 @@ def test_sagemaker_itself_refuses_the_placeholder():
     )
     with pytest.raises(UsageError) as refused:
         estimator.plan()
-    assert (refused.value.code, "no role" in refused.value.what) == ("E43", True)
+    assert (refused.value.code, "no role" in refused.value.what) == ("E34", True)
 
 
 def test_env_is_taken_as_environment_with_a_notice(capsys):
@@ -139,7 +139,7 @@ def test_an_image_without_a_region_is_a_placeholder_and_with_one_its_address(cap
     for wrong in ({"framework": "xgboost"}, {"framework": "pytorch", "py_version": None}):
         with pytest.raises(UsageError) as refused:
             image_uris.retrieve(**{"region": "us-west-2", **asked, **wrong})
-        assert refused.value.code == "U47"
+        assert refused.value.code == "U31"
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_yaml_file_that_is_none_is_refused(tmp_path):
     (tmp_path / "hp.yaml").write_text("a: [1\n")
     with pytest.raises(UsageError) as refused:
         ModelTrainer(source_code=SourceCode(source_dir=".", entry_script="train.py"), hyperparameters="hp.yaml")
-    assert (refused.value.code, refused.value.next) == ("U37", "correct hp.yaml")
+    assert (refused.value.code, refused.value.next) == ("U07", "correct hp.yaml")
 
 
 def test_a_job_has_v3s_names_too(tmp_path, monkeypatch):

@@ -54,4 +54,4 @@ def test_a_plan_that_cannot_be_is_refused(trace, plan, kind, what):
         plan = {key: value.format(trace=trace) if isinstance(value, str) else value for key, value in plan.items()}
     with pytest.raises(UsageError) as refused:
         planned_row(plan, kind, 1, None)
-    assert refused.value.code == "U54" and what in refused.value.what and refused.value.saw and refused.value.next
+    assert refused.value.code == "U31" and what in refused.value.what and refused.value.saw and refused.value.next

@@ -87,7 +87,7 @@ def test_every_operation_that_is_served_is_one_of_the_model(api):
 def test_a_port_that_is_taken_is_refused():
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UsageError) as refused:
         listening("127.0.0.1", taken.getsockname()[1])
-    assert refused.value.code == "E45"
+    assert refused.value.code == "U04"
 
 
 def test_the_region_is_aws_own_variable_or_the_usual_one():

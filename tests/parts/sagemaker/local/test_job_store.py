@@ -157,7 +157,7 @@ def test_jobs_that_had_not_ended_with_their_server_have_failed(shelf, tmp_path):
 def test_two_servers_cannot_have_one_directory(shelf, tmp_path):
     with pytest.raises(UsageError) as refused:
         JobStore(tmp_path / "jobs", region="eu-west-1").open()
-    assert refused.value.code == "E46"
+    assert refused.value.code == "U22"
 
 
 def test_what_is_no_job_in_the_directory_is_named(tmp_path):

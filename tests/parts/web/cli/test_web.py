@@ -40,7 +40,7 @@ def token_file(tmp_path, text="0123456789abcdef0123456789abcdef", mode=0o600):
 def test_a_port_in_use_is_refused(capsys):
     with socket.create_server(("127.0.0.1", 0)) as other:
         refusal = refused(capsys, "--port", str(other.getsockname()[1]))
-    assert refusal["code"] == "U55" and refusal["next"] == "paceline web --port 0"
+    assert refusal["code"] == "U04" and refusal["next"] == "paceline web --port 0"
 
 
 def test_without_a_port_the_next_free_one_is_taken():
@@ -51,7 +51,7 @@ def test_without_a_port_the_next_free_one_is_taken():
 
 def test_a_path_of_a_file_is_no_socket(tmp_path, capsys):
     (tmp_path / "web.sock").write_text("mine")
-    assert refused(capsys, "--socket", str(tmp_path / "web.sock"))["code"] == "U55"
+    assert refused(capsys, "--socket", str(tmp_path / "web.sock"))["code"] == "U04"
 
 
 def test_a_run_that_does_not_exist_is_refused(capsys):
@@ -59,7 +59,7 @@ def test_a_run_that_does_not_exist_is_refused(capsys):
 
 
 def test_other_machines_need_a_token_of_the_users_own(capsys):
-    assert refused(capsys, "--bind", "0.0.0.0")["code"] == "U56"
+    assert refused(capsys, "--bind", "0.0.0.0")["code"] == "U12"
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_other_machines_need_a_token_of_the_users_own(capsys):
     ],
 )
 def test_a_token_that_is_none_or_is_everybodys_is_refused(tmp_path, capsys, text, mode):
-    assert refused(capsys, "--token-file", token_file(tmp_path, text, mode))["code"] == "U56"
-    assert refused(capsys, "--metrics-token-file", token_file(tmp_path, text, mode))["code"] == "U56"
-    assert refused(capsys, "--token-file", str(tmp_path / "none"))["code"] == "U56"
+    assert refused(capsys, "--token-file", token_file(tmp_path, text, mode))["code"] == "U12"
+    assert refused(capsys, "--metrics-token-file", token_file(tmp_path, text, mode))["code"] == "U12"
+    assert refused(capsys, "--token-file", str(tmp_path / "none"))["code"] == "U12"
 
 
 def test_each_server_has_a_token_of_its_own_and_it_is_long():

@@ -117,7 +117,7 @@ refused(ValueError, "bucket_cap_mb is 0", dist.DistributedOptimizer, optimizer, 
 refused(ValueError, "a multiple of 128 bytes", dist.DistributedOptimizer, optimizer, bucket_cap_mb=0.00001)
 refused(TypeError, "takes an optimizer of TensorFlow's Keras", dist.DistributedOptimizer, object())
 for name in ("allgather", "reducescatter", "alltoall", "barrier", "Adasum", "is_initialized"):
-    refused(AttributeError, "error[X22]", getattr, dist, name)
+    refused(AttributeError, "error[U32]", getattr, dist, name)
 refused(NotImplementedError, "gone since TensorFlow 2.16", dist.BroadcastGlobalVariablesHook, 0)
 print(f"rank {rank} of {size}: local {dist.local_rank()} of {dist.local_size()}, loss {float(loss):.3f}", flush=True)
 if rank == 0:

@@ -166,7 +166,7 @@ class TuningPolicy:
         if self._tried.strategy == PLAIN:
             self._training = replace(self._training, may_change_buckets=False)
         took = f"{self._named()} took {_ms(self._trial_seconds)}, expected {_ms(self._tried.step_seconds)}"
-        return f"plain DDP again, {_ms(self._plain_seconds)} a step: {took} (X14)"
+        return f"plain DDP again, {_ms(self._plain_seconds)} a step: {took} (X13)"
 
     def _result(self) -> str:
         expected, got = _ms(self._tried.step_seconds), _ms(self._trial_seconds)

@@ -124,7 +124,7 @@ def world() -> MpiWorld:
         if mpi.Query_thread() < mpi.THREAD_SERIALIZED:
             raise RuntimeError(
                 _words(
-                    "X25",
+                    "X03",
                     "MPI was initialised for one thread",
                     "mpi4py.MPI was imported with mpi4py.rc.threads off, or with a thread level below serialized",
                     "leave mpi4py.rc as it is, or set mpi4py.rc.thread_level = 'serialized'",
@@ -140,7 +140,7 @@ def _load() -> Any:
     except ImportError as error:
         raise RuntimeError(
             _words(
-                "X20",
+                "X03",
                 "the backend `paceline_mpi` (`mpi`) needs mpi4py, and it cannot be imported here",
                 f"{type(error).__name__}: {error}",
                 f"{install_command('mpi')}, and an MPI library such as Open MPI; or the backend paceline, which needs neither",
@@ -149,7 +149,7 @@ def _load() -> Any:
     except RuntimeError as error:
         raise RuntimeError(
             _words(
-                "X20",
+                "X03",
                 "mpi4py is there, but no MPI library that it could load",
                 str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__,
                 "apt-get install openmpi-bin, or load your cluster's module of MPI; or the backend paceline, which needs none",
@@ -166,7 +166,7 @@ def check_started_by_mpi(here: MpiWorld, size: int) -> None:
     if here.size == 1 and size > 1:
         raise RuntimeError(
             _words(
-                "X23",
+                "X03",
                 f"these {size} ranks were not started by MPI, so they cannot talk over it",
                 f"MPI.COMM_WORLD of this process has 1 rank, the group has {size}",
                 f"paceline run --no-python mpirun -n {size} python SCRIPT; or without MPI: the backend paceline",

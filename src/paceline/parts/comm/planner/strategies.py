@@ -56,11 +56,11 @@ _ALL = (*NAMES, *PER_STEP, *WRAPPERS)
 
 
 class BadName(ValueError):
-    """A name that is none, or parts that do not go together: `code` X10 or X11, and the parts of an error."""
+    """A name that is none, or parts that do not go together: the parts of an error."""
 
-    def __init__(self, code: str, what: str, *, saw: str, next: str, meant: str = "") -> None:
+    def __init__(self, what: str, *, saw: str, next: str, meant: str = "") -> None:
         super().__init__(f"{what}; {saw}; {next}")
-        self.code, self.what, self.saw, self.next = code, what, saw, next
+        self.what, self.saw, self.next = what, saw, next
         self.meant = meant
         """The name that was probably meant; "" if none is near."""
 
@@ -102,7 +102,7 @@ class StrategySpec:
 def read(name: str) -> StrategySpec:
     """A name as its parts.
 
-    Raises:  BadName: X10 for a word that is no strategy, wrapper or parameter; X11 for parts that do not go together
+    Raises:  BadName: a word that is no strategy, wrapper or parameter; parts that do not go together
     Holds:   read("bf16") == read("ring+bf16"); read("int8+direct") == read("direct+int8")
     """
     parts: dict[str, dict[str, int]] = {}
@@ -137,14 +137,14 @@ def read(name: str) -> StrategySpec:
 def check(name: str) -> None:
     """Refuse a value of `--gradients` that no rank could use; "auto" passes.
 
-    Raises:  UsageError: X10, X11 as in `read`
+    Raises:  UsageError: U03 as in `read`
     """
     if name == AUTO:
         return
     try:
         read(name)
     except BadName as error:
-        raise UsageError(error.code, error.what, saw=error.saw, next=f"--gradients {error.meant or AUTO}") from None
+        raise UsageError("U03", error.what, saw=error.saw, next=f"--gradients {error.meant or AUTO}") from None
 
 
 def listing() -> str:
@@ -161,14 +161,12 @@ def _settings(part: str, text: str, name: str) -> dict[str, int]:
         key, _, value = setting.partition("=")
         if key not in known:
             raise BadName(
-                "X10",
                 f"{part} has no parameter {key!r}",
                 saw=f"{name!r}; {part} takes {', '.join(known) or 'no parameter'}",
                 next=f"write {part}{':' + next(iter(known)) + '=N' if known else ''}",
             )
         if not value.isascii() or not value.isdigit() or int(value) < known[key][1]:
             raise BadName(
-                "X10",
                 f"{part}:{key} is {known[key][2].split(';')[0]}, and {value!r} cannot be that",
                 saw=f"{name!r}; expected a whole number from {known[key][1]}",
                 next=f"write {part}:{key}={max(known[key][0], known[key][1], 1)}",
@@ -181,7 +179,6 @@ def _settings(part: str, text: str, name: str) -> dict[str, int]:
 def _unknown(part: str, name: str) -> BadName:
     near = nearest(part, [*_ALL, AUTO], 0.5)
     return BadName(
-        "X10",
         f"no way to average gradients is called {part!r}",
         saw="; ".join(filter(None, (repr(name), _MOVED.get(part), f"there are {', '.join((AUTO, *_ALL))}"))),
         next=f"did you mean {near}?" if near else "take one of these",
@@ -190,4 +187,4 @@ def _unknown(part: str, name: str) -> BadName:
 
 
 def _together(name: str, why: str, meant: str) -> BadName:
-    return BadName("X11", f"the parts of {name!r} do not go together", saw=why, next=f"take {meant}", meant=meant)
+    return BadName(f"the parts of {name!r} do not go together", saw=why, next=f"take {meant}", meant=meant)

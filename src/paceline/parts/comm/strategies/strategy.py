@@ -55,7 +55,7 @@ class GradientStrategy:
 def parse(name: str) -> GradientStrategy:
     """The strategy for a name such as "direct+bf16".
 
-    Raises:  ValueError: no such strategy (X10), or parts that cannot be combined (X11)
+    Raises:  ValueError: no such strategy, or parts that cannot be combined (U03)
     """
     return GradientStrategy(read(name))
 

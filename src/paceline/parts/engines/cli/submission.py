@@ -59,7 +59,7 @@ def submission_of(
     require_program(file.job, environ)
     if file.job.min_hosts != file.job.max_hosts:
         raise UsageError(
-            "E03",
+            "U05",
             f"--nnodes {run_args.nnodes}: an engine starts a fixed number of hosts",
             saw=f"{file.job.min_hosts} to {file.job.max_hosts}",
             next=f"paceline submit --nnodes {file.job.max_hosts} ...",
@@ -85,14 +85,14 @@ def _refuse_the_engines(run_args: argparse.Namespace, but: tuple[str, ...]) -> N
         option = f"--{row.name}"
         if row.dest in OF_RUN_ALONE:
             raise UsageError(
-                "E03",
+                "U05",
                 f"{option} is an option of paceline run alone",
                 saw=f"{option} for a job that an engine runs",
                 next=f"leave {option} out",
             )
         if row.dest in OF_THE_ENGINE:
             raise UsageError(
-                "E03",
+                "U05",
                 f"{option} cannot be set here: the engine decides it",
                 saw=f"{option} {getattr(run_args, row.dest)}",
                 next=f"leave {option} out; --nnodes says how many hosts there are",
@@ -106,7 +106,7 @@ def _count_local_hosts(run_args: argparse.Namespace, engine: str) -> None:
         return
     if engine != "local":
         raise UsageError(
-            "E03",
+            "U05",
             f"--local-hosts makes hosts on this machine, and the engine {engine} has hosts of its own",
             saw=f"--local-hosts {count}",
             next="leave --local-hosts out; --nnodes says how many hosts there are",

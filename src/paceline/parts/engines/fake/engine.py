@@ -120,7 +120,7 @@ class FakeEngine:
                 program=_PlayedHost(f"host-{rank}", versions[min(rank, len(versions) - 1)], self.options),
                 address=f"host-{rank}",
                 directory="",
-                why_lost=lambda lost: HostLost("E13", str(lost), saw="gone", next="leave gone out"),
+                why_lost=lambda lost: HostLost("E17", str(lost), saw="gone", next="leave gone out"),
             )
             for rank in range(job.hosts)
         ]

@@ -37,7 +37,7 @@ _QUIET = {
 def joined(options: RayOptions, environ: Mapping[str, str], code_bytes: int) -> Iterator[Any]:
     """The module `ray`, connected to the cluster. An embedded cluster ends with the block.
 
-    Raises:  UsageError E01: Ray is not installed; E20, E23, E24, E25: the cluster cannot be joined
+    Raises:  UsageError E01: Ray is not installed; E10, E11: the cluster cannot be joined
     """
     try:
         _settle(options, environ)
@@ -62,12 +62,12 @@ def joined(options: RayOptions, environ: Mapping[str, str], code_bytes: int) -> 
 def require_tokens(version: str) -> None:
     """Check that Ray supports tokens: an embedded cluster must keep other users out, and an older Ray ignores the setting.
 
-    Raises:  UsageError E23: this Ray has no tokens
+    Raises:  UsageError E11: this Ray has no tokens
     Source:  Ray 2.52's release notes, token authentication (RAY_AUTH_MODE)
     """
     if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < _TOKENS_SINCE:
         raise UsageError(
-            "E23",
+            "E11",
             f"Ray {version} cannot keep strangers out of a cluster that is started for one job",
             saw="RAY_AUTH_MODE=token has a meaning since Ray {}.{}".format(*_TOKENS_SINCE),
             next="pip install 'ray>={}.{}'".format(*_TOKENS_SINCE),
@@ -77,7 +77,7 @@ def require_tokens(version: str) -> None:
 def refuse_strangers(address: str) -> None:
     """Check that the cluster refuses a process without a token.
 
-    Raises:  UsageError E23: the cluster admits a process without a token
+    Raises:  UsageError E11: the cluster admits a process without a token
     """
     without = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
     tried = subprocess.run(
@@ -91,7 +91,7 @@ def refuse_strangers(address: str) -> None:
     )
     if tried.returncode == 0:
         raise UsageError(
-            "E23",
+            "E11",
             "the Ray cluster that was started for this job lets strangers in",
             saw=f"a process without its token read {address}",
             next="pip install --upgrade ray; or --option address=... of a cluster of your own",
@@ -118,7 +118,7 @@ def never_fits(options: RayOptions, hosts: int, nodes: Sequence[Mapping[str, Any
         return None
     spread = strategy == "STRICT_SPREAD" and sum(places) >= hosts
     return UsageError(
-        "E21",
+        "E33",
         f"the Ray cluster can never hold this job: {hosts} hosts with {_amounts(options.bundle)} each, {strategy}",
         saw="; ".join(f"{_node_name(node)}: {_amounts(_relevant(node, options.bundle))}" for node in alive)
         or "no node is alive",
@@ -131,7 +131,7 @@ def check_versions(here: Mapping[str, str | None], there: Mapping[str, Mapping[s
 
     `there`: node -> its versions. A node's build label ("+cpu") may differ from the label here.
 
-    Raises:  UsageError E23: versions differ; the error names the node and both versions
+    Raises:  UsageError E11: versions differ; the error names the node and both versions
     """
     wanted: dict[str, tuple[str | None, str]] = {
         name: (version, "here") for name, version in here.items() if version is not None
@@ -143,7 +143,7 @@ def check_versions(here: Mapping[str, str | None], there: Mapping[str, Mapping[s
                 continue
             has = f"has {name} {version}" if version else f"does not have {name}"
             raise UsageError(
-                "E23",
+                "E11",
                 f"the Ray node {node} {has}, and {where} is {name} {expected}",
                 saw=", ".join(f"{package} {found or 'missing'}" for package, found in versions.items()) + f" on {node}",
                 next=f"start the node's Ray from Python {expected}"
@@ -223,12 +223,12 @@ def _unreachable(saw: str, address: str) -> UsageError:
     if address == EMBEDDED:
         where = "Ray could not be started on this machine"
     start = "ray start --head" if address == AUTO else f"on a node of the cluster: ray status --address {address}"
-    return UsageError("E20", where, saw=saw, next="ray start --head" if address == EMBEDDED else start)
+    return UsageError("E10", where, saw=saw, next="ray start --head" if address == EMBEDDED else start)
 
 
 def _other_version(saw: str, address: str) -> UsageError:
     return UsageError(
-        "E23",
+        "E11",
         f"the Ray cluster at {address} runs another Python or Ray than this machine",
         saw=saw,
         next="pip install 'ray==VERSION-OF-THE-CLUSTER'",
@@ -237,7 +237,7 @@ def _other_version(saw: str, address: str) -> UsageError:
 
 def _no_node(saw: str, address: str) -> UsageError:
     return UsageError(
-        "E24",
+        "E10",
         f"this machine is not a node of the Ray cluster at {address}, and only a node can submit to it",
         saw=saw,
         next=f"ray start --address {address} --num-cpus 0",
@@ -246,7 +246,7 @@ def _no_node(saw: str, address: str) -> UsageError:
 
 def _not_admitted(saw: str, address: str) -> UsageError:
     return UsageError(
-        "E25",
+        "E10",
         f"the Ray cluster at {address} answers, and does not admit us: it wants a token, or another one",
         saw=saw,
         next="export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=FILE",

@@ -60,7 +60,7 @@ class RayEngine(DetachedEngine):
         """The placement group, and the job file of each bundle's agent.
 
         Holds:   one bundle for each host, and no value of the environment in the document
-        Raises:  UsageError E22: ranks are counted by GPUs, and the options ask for no GPUs
+        Raises:  UsageError E33: ranks are counted by GPUs, and the options ask for no GPUs
         """
         options = self.options
         if job.ranks_per_host in ("gpu", "auto") and not options.bundle.get("GPU"):
@@ -86,7 +86,7 @@ class RayEngine(DetachedEngine):
     ) -> AbstractAsyncContextManager[Sequence[StartedHost]]:
         """The nodes of the cluster in which Ray places the job's hosts. A cluster that starts with the job is this machine.
 
-        Raises:  Unknown: the nodes are in use; UsageError E01, E20 to E25: the cluster cannot be joined, or can never hold the job
+        Raises:  Unknown: the nodes are in use; UsageError E01, E10, E11, E33: the cluster cannot be joined, or can never hold the job
         """
         if self.options.address == EMBEDDED:
             return this_machine(os.uname().nodename, "")
@@ -97,8 +97,8 @@ class RayEngine(DetachedEngine):
     def hold(self, request: Request, run_dir: Path, environ: Mapping[str, str]) -> int:
         """Place the agents and wait until the job has ended. If a host was lost and retries are left, start again as another run.
 
-        Raises:  UsageError E01 Ray is not installed; E20, E24, E25 the cluster cannot be joined; E21 it can never hold the job;
-                 E23 versions differ; HostLost E26: a host was lost and no retry is left
+        Raises:  UsageError E01 Ray is not installed; E10 the cluster cannot be joined; E33 it can never hold the job;
+                 E11 versions differ; HostLost E17: a host was lost and no retry is left
         """
         from paceline.parts.engines.ray.job import hold
 
@@ -107,7 +107,7 @@ class RayEngine(DetachedEngine):
 
 def _no_gpus_asked(job: Submission) -> UsageError:
     return UsageError(
-        "E22",
+        "E33",
         f"--nproc-per-node {job.ranks_per_host} needs to know how many GPUs a host takes of the cluster",
         saw="no --option gpus_per_host, and Ray hides the GPUs that nobody asked for",
         next="paceline submit --engine ray --option gpus_per_host=8 ...",

@@ -50,7 +50,7 @@ class JobFollower:
     def start(self, job: Submission, environment: Mapping[str, str]) -> None:
         """Start every agent.
 
-        Raises:  HostLost E26: a host is lost
+        Raises:  HostLost E17: a host is lost
         """
         first = self._hosts[0]
         started = [
@@ -69,7 +69,7 @@ class JobFollower:
     def to_the_end(self) -> int:
         """Wait for the end of the job and for its recording. Returns the job's exit code.
 
-        Raises:  HostLost E26: a host is lost, and no agent was left to report it
+        Raises:  HostLost E17: a host is lost, and no agent was left to report it
         """
         while True:
             self._mirror()

@@ -25,7 +25,7 @@ async def started_on_nodes(
 ) -> AsyncIterator[Sequence[StartedHost]]:
     """One node for each host, placed as the job would be. The placement group and its actors end with the block.
 
-    Raises:  Unknown: the nodes were in use for `wait_seconds`; UsageError E01, E20 to E25: see `joined` and `never_fits`
+    Raises:  Unknown: the nodes were in use for `wait_seconds`; UsageError E01, E10, E11, E33: see `joined` and `never_fits`
     """
     with joined(options, environ, 0) as ray:
         if refusal := never_fits(options, hosts, ray.nodes()):

@@ -26,7 +26,7 @@ RETRY_WAIT_SECONDS = 600.0
 def hold(options: RayOptions, job: Submission, run_dir: Path, environ: Mapping[str, str]) -> int:
     """Run the job to its end on the cluster. Returns its exit code, or 128 + the signal that ended the job before its start.
 
-    Raises:  UsageError E01, E20 to E25, E27: the job was refused; HostLost E26: a host was lost, and no retry is left
+    Raises:  UsageError E01, E10, E11, E33, U22: the job was refused; HostLost E17: a host was lost, and no retry is left
     """
     code = Path(job.package.archive).read_bytes() if job.package is not None else None
     job = _with_state_here(options, job, run_dir)

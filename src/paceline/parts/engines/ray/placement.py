@@ -61,8 +61,8 @@ def placed(
 ) -> Iterator[tuple[PlacedHost, ...]]:
     """The placed hosts, in order of node rank, with the code unpacked. Their actors end with the block.
 
-    Raises:  UsageError E21: the cluster can never hold the hosts; E23: versions differ
-             HostLost E26: a node did not start its actor; Cancelled: a signal came before all actors were started
+    Raises:  UsageError E33: the cluster can never hold the hosts; E11: versions differ
+             HostLost E17: a node did not start its actor; Cancelled: a signal came before all actors were started
     """
     _fits(ray, wanted, asked, say)
     from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
@@ -194,7 +194,7 @@ def _answer(ray: Any, answer: Any, node: str) -> Mapping[str, Any]:
 def _could_not_start(node: str, error: Any) -> PacelineError:
     cause = getattr(error, "cause", None) or error
     return UsageError(
-        "E27",
+        "U22",
         f"the agent of the Ray node {node} could not be prepared",
         saw=f"{type(cause).__name__}: {cause}".splitlines()[0][:300],
         next=f"on {node}: df -h /tmp",
@@ -203,7 +203,7 @@ def _could_not_start(node: str, error: Any) -> PacelineError:
 
 def host_lost(node: str, why: str) -> HostLost:
     """The error for a node of the cluster that is lost, or whose actor is lost."""
-    return HostLost("E26", f"the Ray node {node} is lost", saw=why, next="ray status")
+    return HostLost("E17", f"the Ray node {node} is lost", saw=why, next="ray status")
 
 
 def _leave(ray: Any, actors: Sequence[Any]) -> None:

@@ -38,7 +38,7 @@ _UNKNOWN_JOB = "Invalid job id"
 def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
     """The engine for the Slurm cluster of `environ`: its PATH, SLURM_CONF and SBATCH_ variables.
 
-    Raises:  UsageError U03, E35: an option that the engine does not have, or that it sets itself
+    Raises:  UsageError U03, E34: an option that the engine does not have, or that it sets itself
     """
     return SlurmEngine(environ, script.checked_options(options))
 
@@ -97,7 +97,7 @@ class SlurmEngine:
     def submit(self, request: Request, run_dir: Path, sent: Sent = nobody_asks) -> Handle:
         """Write the code and the scripts to the run's directory and submit the job with sbatch.
 
-        Raises:  UsageError E30 to E35: Slurm is missing or unreachable, or refuses the job; E38: the directory cannot be used
+        Raises:  UsageError E01, E10, E33, E34: Slurm is missing or unreachable, or refuses the job; U22: the directory cannot be used
         """
         self._require("sbatch")
         new = [path for path in (run_dir / script.FOLDER, run_dir / "code") if not path.exists()]
@@ -116,8 +116,8 @@ class SlurmEngine:
     def observe(self, handle: Handle, run_dir: Path) -> Observation:
         """The state of the job from Slurm, with or without accounting. If Slurm has forgotten the job, its script's files give the state.
 
-        Raises:  UsageError E31: slurmctld cannot be reached
-                 PacelineError E36: an unknown state or answer; E37: neither Slurm nor the files know the job any more
+        Raises:  UsageError E10: slurmctld cannot be reached
+                 PacelineError U19: an unknown state or answer; U19: neither Slurm nor the files know the job any more
         """
         jobs = self._jobs(handle)
         if not jobs:
@@ -141,7 +141,7 @@ class SlurmEngine:
     def cancel(self, handle: Handle, run_dir: Path, *, now: bool = False) -> None:
         """Remove a pending job. Stop a running job through its script, so that every rank gets SIGTERM and its grace.
 
-        Raises:  UsageError E31: slurmctld cannot be reached
+        Raises:  UsageError E10: slurmctld cannot be reached
         """
         jobs = [job for job in self._jobs(handle) if states.is_working(job.state) and not self._has_ended(job, run_dir)]
         if not jobs:
@@ -163,7 +163,7 @@ class SlurmEngine:
     ) -> AbstractAsyncContextManager[Sequence[StartedHost]]:
         """The nodes which the job would get, from salloc; inside an allocation, the nodes of that.
 
-        Raises:  Unknown: no nodes were free; UsageError U03, E35: an option; E30 to E34: Slurm is missing, or refuses the job
+        Raises:  Unknown: no nodes were free; UsageError U03, E34: an option; E01, E10, E33: Slurm is missing, or refuses the job
         """
         options = script.checked_options({**self.options, **job.engine_options})
         directory = job.file.run_dir or str(runs_root(environ=self.environ).absolute())
@@ -199,7 +199,7 @@ class SlurmEngine:
                 exit_code=143,
             )
         raise PacelineError(
-            "E37",
+            "U19",
             f"Slurm does not know job {handle['job_id']} any more",
             saw=f"no scontrol, no accounting, no *.ended in {run_dir / script.FOLDER}",
             next=f"paceline why {run_dir}",
@@ -262,7 +262,7 @@ class SlurmEngine:
             )
         except subprocess.TimeoutExpired as error:
             raise UsageError(
-                "E31",
+                "E10",
                 "slurmctld cannot be reached",
                 saw=f"{argv[0]} did not answer within {COMMAND_SECONDS:g} s",
                 next="scontrol ping",
@@ -288,7 +288,7 @@ def _lay(request: Request, run_dir: Path) -> None:
             unpack(Path(request.job.package.archive), run_dir / "code")
     except OSError as error:
         raise UsageError(
-            "E38",
+            "U22",
             f"the job cannot be laid into {run_dir}",
             saw=f"{error.filename}: {error.strerror}",
             next="paceline submit --run-dir DIR ...",

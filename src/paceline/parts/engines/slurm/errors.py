@@ -30,7 +30,7 @@ UNREACHABLE = _says(
     r"unable to contact slurm controller|slurm controller .{0,40}(?:not respond|unreachable)"
     r"|connection refused|communication connection failure"
     r"|socket timed out|zero bytes were transmitted|backup controller in standby|could not establish a configuration",
-    "E31",
+    "E10",
     "slurmctld cannot be reached",
     "scontrol ping",
 )
@@ -39,41 +39,41 @@ REFUSALS = (
     UNREACHABLE,
     _says(
         r"process configuration file|slurm\.conf|cannot stat file",
-        "E31",
+        "E10",
         "Slurm's configuration cannot be read here",
         "ls -l $SLURM_CONF",
     ),
     _says(
         r"munge|authentication|security violation|invalid credential",
-        "E31",
+        "E10",
         "Slurm does not know who asks",
         "munge -n | unmunge",
     ),
     # These rows come before the rows for accounts and partitions, whose texts are part of these.
-    _says(r"account or account/partition", "E32", "Slurm does not take this account here", _ALLOWED),
-    _says(r"invalid qos", "E32", "Slurm does not take this QOS", _ALLOWED),
+    _says(r"account or account/partition", "E34", "Slurm does not take this account here", _ALLOWED),
+    _says(r"invalid qos", "E34", "Slurm does not take this QOS", _ALLOWED),
     _says(
         r"invalid partition|partition .{0,80}(?:not exist|invalid)|no partition specified",
-        "E32",
+        "E34",
         "there is no such partition",
         "sinfo -s",
     ),
     _says(
         r"not permitted to use this partition|access/permission denied|user not (?:in|permitted)",
-        "E32",
+        "E34",
         "this user may not do that in Slurm",
         _ALLOWED,
     ),
     _says(
         r"accounting/qos policy|assoc(?:iation)?.{0,80}limit|qosmax|qosmin|max(?:imum)? .{0,80}jobs",
-        "E32",
+        "E34",
         "the limits of the account or QOS do not allow it",
         _ALLOWED,
     ),
-    _says(r"reservation", "E32", "there is no such reservation for this user", "scontrol show reservation"),
+    _says(r"reservation", "E34", "there is no such reservation for this user", "scontrol show reservation"),
     _says(
         r"partition is (?:down|inactive)|partition.{0,80}not available",
-        "E32",
+        "E34",
         "the partition takes no jobs",
         "sinfo -s",
     ),
@@ -97,11 +97,11 @@ REFUSALS = (
         "sinfo -N -l",
     ),
     _says(r"licen[sc]e", "E33", "there is no such licence", "scontrol show licenses"),
-    _says(r"job array", "E35", "Slurm does not take this array", "scontrol show config | grep MaxArraySize"),
-    _says(r"dependency", "E35", "the dependency names no job", "squeue --me"),
+    _says(r"job array", "E34", "Slurm does not take this array", "scontrol show config | grep MaxArraySize"),
+    _says(r"dependency", "E34", "the dependency names no job", "squeue --me"),
     _says(
         r"unrecognized option|option .{0,80}requires an argument|ambiguous|invalid --",
-        "E35",
+        "E34",
         "sbatch does not take one of the options",
         "sbatch --help",
     ),
@@ -130,9 +130,9 @@ def refused(command: str, said: str, exit_code: int) -> UsageError:
 
 
 def absent(command: str, path: str) -> UsageError:
-    """The error E30: Slurm's commands are not on this machine."""
+    """The error E01: Slurm's commands are not on this machine."""
     return UsageError(
-        "E30",
+        "E01",
         f"there is no {command} here",
         saw=f"PATH is {path}",
         next="ssh to a login node of the cluster and submit there",

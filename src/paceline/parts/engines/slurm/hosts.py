@@ -45,7 +45,7 @@ async def started_on_nodes(
 ) -> AsyncIterator[Sequence[StartedHost]]:
     """The nodes of this allocation, or those which the job would get. `python`: the interpreter there; `directory`: that of recordings.
 
-    Raises:  Unknown: no nodes were free within `wait_seconds`; UsageError E30 to E35: Slurm is missing, or refuses the job
+    Raises:  Unknown: no nodes were free within `wait_seconds`; UsageError E01, E10, E33, E34: Slurm is missing, or refuses the job
     """
     async with AsyncExitStack() as stack:
         if (own := _own_allocation(environ)) is not None:
@@ -181,7 +181,7 @@ def _not_started(node: str, lost: ConnectionLost) -> PacelineError:
     # What the node said; srun may add any number of lines on how it ends the step.
     of_the_node = [line for line in lines if not line.startswith("srun: ")] or lines
     return UsageError(
-        "E39",
+        "E11",
         f"no program could be started on the node {node}",
         saw="; ".join(of_the_node[-3:]) or f"srun ended with {lost.code} and said nothing",
         next=f"srun {shlex.join(('--nodelist', node, '--nodes', '1'))} python3 --version",

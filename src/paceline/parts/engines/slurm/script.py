@@ -74,7 +74,7 @@ _FIRST_PORT, _PORTS = 20000, 10000
 def checked_options(options: Mapping[str, str]) -> Mapping[str, str]:
     """The engine's options after a check.
 
-    Raises:  UsageError U03: an option that the engine does not have; E35: an option that the engine sets itself
+    Raises:  UsageError U03: an option that the engine does not have; E34: an option that the engine sets itself
     """
     known_options("slurm", {name: value for name, value in options.items() if not name.startswith(_PREFIX)}, OPTIONS)
     for name in options:
@@ -84,14 +84,14 @@ def checked_options(options: Mapping[str, str]) -> Mapping[str, str]:
         if bare in _OURS or bare == "array":
             instead = "--option array=..." if bare == "array" else _OURS[bare]
             raise UsageError(
-                "E35",
+                "E34",
                 f"sbatch's --{bare} is not to be given",
                 saw=f"--option {name}={options[name]}",
                 next=f"instead: {instead}",
             )
         if not _OPTION_NAME.fullmatch(bare):
             raise UsageError(
-                "E35",
+                "E34",
                 f"{bare!r} is no long option of sbatch",
                 saw=f"--option {name}={options[name]}",
                 next="--option sbatch.nice=100",
@@ -156,12 +156,12 @@ def cpus_per_task(job: Submission, options: Mapping[str, str]) -> str | None:
 def environment_text(environment: Mapping[str, str]) -> str:
     """The file that gives the job's environment to the agents. It may have secrets and is not part of a plan.
 
-    Raises:  UsageError E35: a shell cannot pass on a variable of this name
+    Raises:  UsageError E34: a shell cannot pass on a variable of this name
     """
     for name in environment:
         if not _VARIABLE_NAME.fullmatch(name):
             raise UsageError(
-                "E35",
+                "E34",
                 f"{name!r} cannot be an environment variable of a Slurm job",
                 saw=name,
                 next="rename it: A-Z, 0-9 and _",

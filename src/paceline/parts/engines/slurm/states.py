@@ -125,7 +125,7 @@ _NO_OUTPUT = (0, 53)
 def parse_scontrol(text: str) -> tuple[SlurmJob, ...]:
     """The jobs in the output of `scontrol show job -o`, one per line.
 
-    Raises:  PacelineError E36: a line is not a job
+    Raises:  PacelineError U19: a line is not a job
     """
     return tuple(_scontrol_job(line) for line in text.splitlines() if line.strip())
 
@@ -161,7 +161,7 @@ SACCT_FIELDS = "JobID,State,ExitCode,NodeList,Reason"
 def parse_sacct(text: str) -> tuple[SlurmJob, ...]:
     """The jobs of `sacct -X -D -n -P --format=SACCT_FIELDS`: one line per attempt. The last line counts, the others are restarts.
 
-    Raises:  PacelineError E36: a line is not a job
+    Raises:  PacelineError U19: a line is not a job
     """
     found: dict[str, SlurmJob] = {}
     for line in filter(str.strip, text.splitlines()):
@@ -191,8 +191,8 @@ def _own(word: str) -> str:
 
 
 def unreadable(command: str, line: str) -> PacelineError:
-    """The error E36: Slurm's answer is not in a known form."""
-    return PacelineError("E36", f"{command}'s answer cannot be read", saw=line[:200], next="sinfo --version")
+    """The error U19: Slurm's answer is not in a known form."""
+    return PacelineError("U19", f"{command}'s answer cannot be read", saw=line[:200], next="sinfo --version")
 
 
 def expand(nodes: str) -> tuple[str, ...]:
@@ -233,7 +233,7 @@ def _numbers(text: str) -> Iterator[str]:
 def parse_end(text: str) -> AttemptEnd:
     """Parse the job script's note about an attempt.
 
-    Raises:  PacelineError E36: the text is not in the script's form
+    Raises:  PacelineError U19: the text is not in the script's form
     """
     try:
         note = json.loads(text)
@@ -265,12 +265,12 @@ class AttemptFiles:
 def observed(own: SlurmJob, left: AttemptFiles) -> Observation:
     """The state of one job, from Slurm's word and from the files that the job left.
 
-    Raises:  PacelineError E36: the table has no such state; the error names it
+    Raises:  PacelineError U19: the table has no such state; the error names it
     """
     meaning = STATES.get(own.state)
     if meaning is None:
         raise PacelineError(
-            "E36",
+            "U19",
             f"Slurm says that job {own.id} is {own.state}",
             saw="a state that this paceline does not know",
             next=f"git pull in the clone, then {install_command()}",

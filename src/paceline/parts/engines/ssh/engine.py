@@ -21,7 +21,7 @@ from paceline.parts.engines.submission import Submission
 def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
     """The engine for the hosts of the options.
 
-    Raises:  UsageError U03: an unknown option; E16: invalid hosts, or an invalid value
+    Raises:  UsageError U03: an unknown option; U05: invalid hosts, or an invalid value
     """
     known_options("ssh", options, OPTIONS)
     return SshEngine(environ=environ, settings=read_settings(options))
@@ -58,12 +58,12 @@ class SshEngine(DetachedEngine):
 
         The Python, the first host's address and the port come from the options. An inspection of the hosts may replace their defaults.
 
-        Raises:  UsageError E16: the number of hosts is not the job's
+        Raises:  UsageError U05: the number of hosts is not the job's
         """
         settings = self.settings
         if job.hosts != len(settings.hosts):
             raise UsageError(
-                "E16",
+                "U05",
                 f"the job has {job.hosts} host{'s' if job.hosts > 1 else ''}, and {len(settings.hosts)} are named",
                 saw=f"hosts={','.join(settings.hosts)}",
                 next="leave --nnodes out",
@@ -93,7 +93,7 @@ class SshEngine(DetachedEngine):
     def hold(self, request: Request, run_dir: Path, environ: Mapping[str, str]) -> int:
         """Inspect the hosts, ship the code, run the agents, and copy the recording to this machine.
 
-        Raises:  UsageError E10 to E15, E18: refused before any process was started; HostLost E17: a host was lost
+        Raises:  UsageError E01, E10, E11, U22: refused before any process was started; HostLost E17: a host was lost
         """
         from paceline.parts.engines.ssh.job import hold_job
 

@@ -17,7 +17,7 @@ from paceline.parts.engines.ssh.options import Settings
 async def started_over_ssh(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[Sequence[StartedHost]]:
     """The hosts of the settings. A host that cannot be reached is among them: its program answers nothing.
 
-    Raises:  UsageError E18: this machine has no ssh
+    Raises:  UsageError E01: this machine has no ssh
     """
     folder = private_folder(environ)
     connections = [SshConnection(host, settings, folder, number) for number, host in enumerate(settings.hosts)]

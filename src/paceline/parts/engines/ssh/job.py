@@ -37,7 +37,7 @@ _FOLDER = "paceline-ssh-"
 def hold_job(request: Request, settings: Settings, run_dir: Path, environ: Mapping[str, str]) -> int:
     """Run the job to its end and return its exit code. The attempts' recordings are copied to `run_dir` and to directories beside it.
 
-    Raises:  UsageError E10 to E15: refused before any process was started; HostLost E17: a host was lost, and no attempt is left
+    Raises:  UsageError E10, E11, U22: refused before any process was started; HostLost E17: a host was lost, and no attempt is left
     """
     token = request.job.environment.get("PACELINE_TOKEN") or secrets.token_hex(16)
     job = replace(request.job, environment={**request.job.environment, "PACELINE_TOKEN": token})

@@ -65,7 +65,7 @@ OPTIONS = tuple(Settings.__dataclass_fields__)
 def read_settings(options: Mapping[str, str]) -> Settings:
     """The settings from the options.
 
-    Raises:  UsageError E16: an invalid value, no hosts, or a host that is named twice
+    Raises:  UsageError U05: an invalid value, no hosts, or a host that is named twice
     """
     hosts, spares = host_names(options.get("hosts", "")), host_names(options.get("spares", ""))
     if not hosts:
@@ -96,7 +96,7 @@ def host_names(text: str) -> tuple[str, ...]:
     """The hosts of a comma-separated list. Each must be a word that ssh can only read as a host.
 
     Holds:   "a, b" -> ("a", "b"); "" -> ()
-    Raises:  UsageError E16: a word is not a host
+    Raises:  UsageError U05: a word is not a host
     """
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
@@ -158,4 +158,4 @@ def _argv(text: str) -> tuple[str, ...]:
 
 
 def _refused(what: str, saw: str, next: str) -> UsageError:
-    return UsageError("E16", what, saw=saw, next=next)
+    return UsageError("U05", what, saw=saw, next=next)

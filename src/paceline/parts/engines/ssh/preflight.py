@@ -30,7 +30,7 @@ _MEANINGS = (
 
 
 def unreachable(settings: Settings, host: str, lost: ConnectionLost) -> UsageError:
-    """The error E10 if ssh could not connect, or E15 if the host has no suitable Python."""
+    """The error E10 if ssh could not connect, or E11 if the host has no suitable Python."""
     if lost.code == _SSH_FAILED or (lost.code is not None and lost.code < 0):
         meaning = next((text for sign, text in _MEANINGS if sign in lost.ssh_said), "{host}: ssh could not connect")
         return UsageError("E10", meaning.format(host=host), saw=_as_said(lost), next=typed(settings, host))
@@ -39,15 +39,15 @@ def unreachable(settings: Settings, host: str, lost: ConnectionLost) -> UsageErr
         version = lost.remote.partition(TOO_OLD)[2].split()[0]
         least = ".".join(map(str, LEAST_PYTHON))
         return UsageError(
-            "E15", f"{host} has Python {version}; {least} or later is needed", saw=f"Python {version}", next=choice
+            "E11", f"{host} has Python {version}; {least} or later is needed", saw=f"Python {version}", next=choice
         )
-    return UsageError("E15", f"{host} has no Python that could be started", saw=_as_said(lost), next=choice)
+    return UsageError("E11", f"{host} has no Python that could be started", saw=_as_said(lost), next=choice)
 
 
 def no_ssh(settings: Settings, error: OSError) -> UsageError:
-    """The error E18: the ssh program of the settings could not be started here."""
+    """The error E01: the ssh program of the settings could not be started here."""
     return UsageError(
-        "E18",
+        "E01",
         f"{settings.ssh} cannot be started",
         saw=str(error.strerror),
         next="apt-get install openssh-client",
@@ -55,11 +55,11 @@ def no_ssh(settings: Settings, error: OSError) -> UsageError:
 
 
 def refused_there(host: str, answer: Mapping[str, Any]) -> UsageError | None:
-    """The error E13 if the host's disk refused a write; else None."""
+    """The error U22 if the host's disk refused a write; else None."""
     if "error" not in answer:
         return None
     return UsageError(
-        "E13",
+        "U22",
         f"{host} cannot keep the job's files",
         saw=str(answer["error"]),
         next="paceline submit --option workdir=/a/directory/with/room ...",
@@ -95,9 +95,9 @@ def all_at_once(problems: Sequence[UsageError]) -> UsageError:
 
 
 def other_code(host: str, wanted: str, found: str) -> UsageError:
-    """The error E12: the code on the host is not the code that was sent."""
+    """The error U22: the code on the host is not the code that was sent."""
     return UsageError(
-        "E12",
+        "U22",
         f"{host} has other code than this machine after it was shipped",
         saw=f"digest {found[:16]} there, {wanted[:16]} here",
         next="send it again: the same command",
@@ -142,7 +142,7 @@ def _room(host: str, answer: Mapping[str, Any], needed_bytes: int) -> list[Usage
         return []
     return [
         UsageError(
-            "E13",
+            "U22",
             f"{host} has too little room for the job's files",
             saw=f"{free >> 20} MiB free at {answer['directory']}; {wanted >> 20} MiB are needed",
             next="paceline submit --option workdir=/a/directory/with/room ...",
@@ -152,7 +152,7 @@ def _room(host: str, answer: Mapping[str, Any], needed_bytes: int) -> list[Usage
 
 def _unresolved(host: str, why: str, first_address: str) -> UsageError:
     return UsageError(
-        "E14",
+        "E10",
         f"{host} does not know the first host as {first_address}",
         saw=why,
         next="paceline submit --option first_address=ADDRESS ...",

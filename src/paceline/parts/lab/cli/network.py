@@ -1,6 +1,6 @@
 """Makes a Network of `paceline run --local-hosts N --network 1gbit,5ms,loss=0.1%`: links, zones and limits. It has no side effects.
 
-It raises UsageError X30 if a value is implausible, X31 without --local-hosts, X32 if the words do not fit together.
+It raises UsageError U03 if a value is implausible, U05 without --local-hosts, or if the words do not fit together.
 """
 
 import argparse
@@ -36,13 +36,13 @@ def network_of(args: argparse.Namespace) -> Network | None:
     """The requested network; None if none is.
 
     Holds:   "1gbit,5ms" == "rate=1gbit,delay=5ms"
-    Raises:  UsageError X30 value, X31 no --local-hosts, X32 words that do not fit together
+    Raises:  UsageError U03 value, U05 no --local-hosts, or words that do not fit together
     """
     if args.network is None:
         return None
     if args.local_hosts is None:
         raise UsageError(
-            "X31",
+            "U05",
             "--network is for hosts on this machine, and --local-hosts is not given",
             saw=f"--network {args.network}",
             next=f"paceline run --local-hosts 2 --network {shlex.quote(args.network)} ...",
@@ -72,7 +72,7 @@ def _words(text: str) -> dict[str, str]:
             near = nearest(name, _READERS)
             left = ",".join(other for other in text.split(",") if other.strip() != word) or "1gbit,5ms"
             raise UsageError(
-                "X30",
+                "U03",
                 f"--network says the {name} twice" if name in found else f"--network knows no {name!r}",
                 saw=f"{_text(found)} and {word}" if name in found else f"there are {', '.join(_READERS)}",
                 next=f"--network {shlex.quote(text.replace(word, f'{near}={value}') if near and near != name else left)}",
@@ -91,7 +91,7 @@ def _value(words: Mapping[str, str], name: str) -> float:
         return _READERS[name](words[name])
     except UnlikelyValue as unlikely:
         raise UsageError(
-            "X30",
+            "U03",
             f"the {name} {words[name]} of --network {unlikely}",
             saw=unlikely.saw,
             next=f"paceline run --network {shlex.quote(_text({**words, name: unlikely.instead}))} ...",
@@ -233,7 +233,7 @@ def _fit(hosts: int, words: Mapping[str, str], values: Mapping[str, float]) -> N
     for is_refused, what, enough, more in refused:
         if is_refused:
             raise UsageError(
-                "X32",
+                "U05",
                 what,
                 saw=f"--local-hosts {hosts} --network {_text(words)}",
                 next=f"paceline run --local-hosts {enough} --network {shlex.quote(_text({**words, **more}))} ...",

@@ -58,7 +58,7 @@ def local_addresses(count: int) -> dict[str, str]:
 def run_local_hosts(count: int, file: JobFile, *, environ: Mapping[str, str], network: Network | None = None) -> int:
     """Start one agent per host, forward signals to the first agent, and return its exit code.
 
-    Raises:  UsageError U14: this machine refuses loopback addresses; X33: it refuses hosts with their own networks
+    Raises:  UsageError U23: this machine refuses loopback addresses; it refuses hosts with their own networks
     """
     if network is not None:
         return _in_own_networks(network, count, file, environ)
@@ -132,13 +132,13 @@ def _on_host(file: JobFile, setup: HostSetup, node_rank: int, port: int, first: 
 def _refusals_told() -> Iterator[None]:
     """Turn a refusal of this machine into an error that lists the remaining ways.
 
-    Raises:  UsageError X33
+    Raises:  UsageError U23
     """
     try:
         yield
     except UsageError as refused:
         raise UsageError(
-            "X33",
+            "U23",
             "local hosts cannot have networks or limits of their own here",
             saw=refused.saw,
             next="sudo paceline run ...",
@@ -206,7 +206,7 @@ def _free_port(address: str) -> int:
         return free_port(address)
     except OSError as error:
         raise UsageError(
-            "U14",
+            "U23",
             "hosts on this machine cannot be made: their loopback addresses are refused",
             saw=f"{address}: {error.strerror}",
             next="leave --local-hosts out",

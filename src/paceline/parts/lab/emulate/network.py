@@ -109,7 +109,7 @@ def wrong_paths(paths: Sequence[DeliveredPath]) -> tuple[tuple[DeliveredPath, st
 def network_events(
     network: Network, hosts: Sequence[str], delivered: Delivered | None, cpu_count: int | None
 ) -> list[dict[str, Any]]:
-    """The events for the recording: the network requested and delivered, then what is wrong with it (X34, X35). JSON values.
+    """The events for the recording: the network requested and delivered, then what is wrong with it (X34). JSON values.
 
     `delivered` is None if the links have no requested values and so were not measured.
     """
@@ -141,7 +141,7 @@ def _limits_event(network: Network, host_count: int, cpu_count: int | None) -> l
         return []
     return [
         _warning(
-            "X35",
+            "X34",
             f"{host_count} hosts with {network.host_cpus:g} CPUs each are more than this machine has",
             f"{cpu_count} CPUs here; a host gets less whenever all compute",
             f"cpus={cpu_count / host_count:.3g} in --network",

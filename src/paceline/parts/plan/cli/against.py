@@ -13,7 +13,7 @@ from paceline.parts.plan.planner.observed import ObservedRun, observed, step_cou
 def hold_against(args: argparse.Namespace) -> Plan:
     """Make the plan, print it beside the run, and return it. If the options name no shape, the plan has the run's shape.
 
-    Raises:  UsageError P11: no row of the plan has that shape, or the run has no shape; NotEnoughEvidence P11: the run has too few steps
+    Raises:  UsageError X06: no row of the plan has that shape, or the run has no shape; NotEnoughEvidence X06: the run has too few steps
     """
     seen = _seen(args.against)
     from paceline.parts.plan.cli.question import question_of
@@ -46,7 +46,7 @@ def _seen(run: str) -> ObservedRun:
     seen = observed(found)
     if seen is None:
         raise NotEnoughEvidence(
-            "P11",
+            "X06",
             f"run {found.run.id} has too few steps to be compared with a plan",
             saw=too_few(step_count(found.ranks)),
             next="paceline ps, for a run that trained longer",
@@ -58,7 +58,7 @@ def _shape(seen: ObservedRun) -> tuple[int, int]:
     hosts, devices = seen.measurement.hosts, seen.measurement.devices
     if devices % hosts:
         raise UsageError(
-            "P11",
+            "X06",
             f"run {seen.run} does not have the same number of ranks on each host",
             saw=f"{devices} ranks on {hosts} hosts; a plan is of equal hosts",
             next="paceline ps, for a run with the same number of ranks on each host",
@@ -73,7 +73,7 @@ def _row(plan: Plan, seen: ObservedRun) -> Row:
         shapes = sorted({f"{row.machines.hosts}x{row.machines.devices_per_host}" for row in plan.rows})
         several = f"{len(rows)} machine types of that shape" if rows else f"the plan has {', '.join(shapes)}"
         raise UsageError(
-            "P11",
+            "X06",
             f"the plan has not one row for run {seen.run}, {hosts} x {per_host} ranks",
             saw=several,
             next="--instance NAME of the machines that it ran on"

@@ -52,7 +52,7 @@ def look(args: argparse.Namespace, *, has_workload: bool, before: RecordedInputs
     `has_workload`: a script or a trace is given. Then, without machines by hand, every type is a candidate. `before`: earlier measurements
     and recordings; their links replace specified links.
 
-    Raises:  UsageError P01: a type that the catalogue does not have; P02: an impossible count; P07: a file that cannot be read
+    Raises:  UsageError P01: a type that the catalogue does not have; U03: an impossible count; U27: a file that cannot be read
     """
     fleet = _fleet(args)
     before = before or RecordedInputs()

@@ -17,7 +17,7 @@ def measurements_given(
     `devices_per_host`: devices of a whole host.
 
     Holds:   one step and nothing else -> 1 device on 1 host; beside --measured-step-ms-at -> a whole host, unless that one is given too
-    Raises:  UsageError P02: devices that cannot be divided among the hosts; U03: a count without a step
+    Raises:  UsageError U03: devices that cannot be divided among the hosts; a count without a step
     """
     batch = counted("--measured-batch", args.measured_batch) if args.measured_batch else None
     found, assumptions = [], []

@@ -26,7 +26,7 @@ from paceline.parts.plan.planner.workload import Assumption, Measurement, Worklo
 def question_of(args: argparse.Namespace) -> PlanQuestion:
     """The question, after every check that can refuse it.
 
-    Raises:  UsageError P01 to P08, U02, U03; the page of each code explains it
+    Raises:  UsageError P01 to P08, U02, U03, U27; the page of each code explains it
     """
     goal, limits, expenses = _goal(args), _limits(args), _expenses(args)
     has_workload = bool(args.script or args.trace or args.model)

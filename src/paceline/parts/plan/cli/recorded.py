@@ -34,7 +34,7 @@ class RecordedInputs:
 def recorded(args: argparse.Namespace) -> RecordedInputs:
     """The content of --curve, --rehearsal and --from-run. A curve takes precedence over the rehearsal's own probe.
 
-    Raises:  UsageError P07, P09, U09: a file or a run that cannot be found or used; NotEnoughEvidence P08: a run with too few steps
+    Raises:  UsageError U27, X05, U09: a file or a run that cannot be found or used; NotEnoughEvidence P08: a run with too few steps
     """
     rehearsed = _rehearsal(args.rehearsal) if args.rehearsal else RecordedInputs()
     curve = _curve(args.curve) if args.curve else RecordedInputs()
@@ -83,11 +83,11 @@ def _curve(path: str) -> RecordedInputs:
         plain = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(
-            "P07", f"--curve {path} cannot be read", saw=str(error), next="paceline bench --rehearse measures one"
+            "U27", f"--curve {path} cannot be read", saw=str(error), next="paceline bench --rehearse measures one"
         ) from None
     if not isinstance(plain, dict) or plain.get("schema") != CURVE_SCHEMA:
         raise UsageError(
-            "P07",
+            "U27",
             f"--curve {path} is not a measured curve",
             saw=f"schema {plain.get('schema')!r}" if isinstance(plain, dict) else "no object",
             next=f"measure one with paceline bench --rehearse; its schema is {CURVE_SCHEMA}",
@@ -106,7 +106,7 @@ def _link(part: Mapping[str, Any], path: str) -> Link:
         return link_from_curve(points, int(part["ranks"]), source=f"measured, {path}")
     except (KeyError, TypeError, ValueError) as wrong:
         raise UsageError(
-            "P07",
+            "U27",
             f"--curve {path} is not a measured curve",
             saw=f"{wrong}; wanted ranks, hosts and points of [bytes, seconds]",
             next="measure it: paceline bench --rehearse",

@@ -24,7 +24,7 @@ FP32_BYTES = 4
 def workload_of(args: argparse.Namespace, device_count: int) -> Workload:
     """The traced or given step, with the changes of the options. `device_count`: devices that a traced script finds.
 
-    Raises:  UsageError P02, P03 to P07, U02, U03: unusable options, script or saved trace
+    Raises:  UsageError P03, P05, P06, U02, U03, U27: unusable options, script or saved trace
     """
     base = _base(args, device_count)
     return _changed(_given(base, args), args)

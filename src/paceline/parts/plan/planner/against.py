@@ -96,12 +96,12 @@ def compare(
     compute includes their loading.
 
     Holds:   the reasons add up to measured - predicted
-    Raises:  UsageError P11: the plan has no step time for that row
+    Raises:  UsageError X06: the plan has no step time for that row
     """
     step = row.step
     if step is None:
         raise UsageError(
-            "P11",
+            "X06",
             f"run {observed.run} cannot be compared",
             saw="; ".join(row.not_judged or row.refused) or "the plan has no step time for machines of its shape",
             next="--rehearsal latest, or --measured-step-ms MS, beside --against",

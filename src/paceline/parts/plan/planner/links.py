@@ -114,11 +114,11 @@ def inter_link(gbps: float, kind: str | None = None, *, zones: int = 1, connecti
 
     Units:   `gbps`: 10^9 bits a second of the whole host, one direction; `connections`: to one neighbour, where TCP caps each
     Holds:   more gbps is never slower; several zones are never faster than one, and always TCP
-    Raises:  UsageError P02: a rate that is not above 0
+    Raises:  UsageError U03: a rate that is not above 0
     """
     if not gbps > 0:
         raise UsageError(
-            "P02",
+            "U03",
             f"a network of {gbps:g} Gbit/s",
             saw=f"--inter-gbps {gbps:g}",
             next="give the rate of one host in 10^9 bits a second",
@@ -147,13 +147,13 @@ def link_from_curve(
     """A link from measured all-reduces of several sizes, used as measured: between sizes by interpolation.
 
     Units:   points: (bytes of the whole buffer, seconds)
-    Raises:  UsageError P07: no point, a size or time that is not above 0, a size twice, or fewer than 2 ranks
+    Raises:  UsageError U27: no point, a size or time that is not above 0, a size twice, or fewer than 2 ranks
     """
     usable = sorted((float(size), float(seconds)) for size, seconds in points)
     sound = all(0 < size < math.inf and 0 < seconds < math.inf for size, seconds in usable)
     if not usable or ranks < 2 or not sound or len(dict(usable)) < len(usable):
         raise UsageError(
-            "P07",
+            "U27",
             "a curve of exchange times that cannot be used",
             saw=f"{len(usable)} points among {ranks} ranks; sizes and times must be above 0, each size once, ranks at least 2",
             next="measure again: paceline bench --rehearse",

@@ -95,7 +95,7 @@ def memory(
 
     Units:   bytes; `batch`: samples of one microbatch of one device
     Holds:   a larger capacity never turns "fits" into another verdict; more devices never need more per device under FSDP
-    Raises:  UsageError P02: a batch, a device count or a capacity below 1
+    Raises:  UsageError U03: a batch, a device count or a capacity below 1
     """
     _sound(capacity_bytes, devices, batch)
     state = _state(workload, strategy or workload.strategy, devices, precision)
@@ -227,4 +227,4 @@ def _formula(need: Memory, state: _State, samples: int, capacity_bytes: int) -> 
 def _sound(capacity_bytes: int | None, devices: int, batch: int | None) -> None:
     for name, value in (("capacity", capacity_bytes), ("device count", devices), ("batch", batch)):
         if value is not None and value < 1:
-            raise UsageError("P02", f"a {name} of {value}", saw=f"{value}", next="give a number above 0")
+            raise UsageError("U03", f"a {name} of {value}", saw=f"{value}", next="give a number above 0")

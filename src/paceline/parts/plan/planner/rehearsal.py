@@ -137,7 +137,7 @@ def crowding(ranks: int, room: Slots) -> float:
 def predict(rehearsal: Rehearsal, shapes: Iterable[tuple[int, int]]) -> tuple[Prediction, ...]:
     """The step at each of these (hosts, ranks per host), if each rank has as much room as in the measured sizes.
 
-    Raises:  UsageError P02: a measured step that cannot be
+    Raises:  UsageError U03: a measured step that cannot be
     """
     measurements = rehearsal.measurements
     smallest = min(measurements, key=lambda one: one.devices)

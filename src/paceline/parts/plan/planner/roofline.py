@@ -45,10 +45,10 @@ def compute_seconds(
 
     Units:   seconds; `batch`: samples of one microbatch of one device
     Holds:   low <= seconds <= high; never slower on an accelerator with higher rates
-    Raises:  UsageError P02: a batch below 1
+    Raises:  UsageError U03: a batch below 1
     """
     if batch is not None and batch < 1:
-        raise UsageError("P02", f"a batch of {batch}", saw=f"{batch}", next="give a number above 0")
+        raise UsageError("U03", f"a batch of {batch}", saw=f"{batch}", next="give a number above 0")
     if accelerator is None:
         return None
     if workload.operations:

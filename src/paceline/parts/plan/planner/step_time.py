@@ -30,7 +30,7 @@ def step_time(
     wanted; otherwise each formula that was used is appended.
 
     Holds:   machines of a measured shape -> the measured step
-    Raises:  UsageError P02: a measured step that is not above 0; P08: nothing measured and not enough known to estimate from
+    Raises:  UsageError U03: a measured step that is not above 0; P08: nothing measured and not enough known to estimate from
     """
     for measured in measurements:
         _sound(measured)
@@ -53,7 +53,7 @@ def step_time(
 def _sound(measured: Measurement) -> None:
     if not measured.step_seconds > 0 or measured.hosts < 1 or measured.devices < measured.hosts:
         raise UsageError(
-            "P02",
+            "U03",
             "a measured step that cannot be",
             saw=f"{measured.step_seconds * 1e3:g} ms on {measured.devices} devices of {measured.hosts} hosts",
             next="give a time above 0 and at least one device a host",

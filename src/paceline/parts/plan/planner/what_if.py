@@ -64,12 +64,12 @@ def with_buckets(workload: Workload, cap_bytes: int) -> Workload:
     """DDP's buckets under a `bucket_cap_mb`, as if a tensor could be cut anywhere; the first is small only where none is given.
 
     Holds:   the buckets add up to the gradients, and none is above the cap
-    Raises:  UsageError P02: a cap below DDP's own first bucket
+    Raises:  UsageError U03: a cap below DDP's own first bucket
     Source:  torch 2.13 torch/nn/parallel/distributed.py, `first_bucket_bytes_cap`
     """
     if cap_bytes < FIRST_BUCKET_BYTES:
         raise UsageError(
-            "P02",
+            "U03",
             "buckets that hold next to nothing",
             saw=f"{cap_bytes} bytes a bucket",
             next="--bucket-mib 1",

@@ -252,7 +252,7 @@ class TraceFunctions(TorchFunctionMode):
 
     def _refuse(self, saw: str) -> NoReturn:
         self.session.fail(
-            "P04",
+            "P06",
             "the size of a tensor depends on values that a trace does not have",
             place=here(),
             saw=saw,

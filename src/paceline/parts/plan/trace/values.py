@@ -20,14 +20,14 @@ def decided(how: str) -> None:
     """The script's control flow depends on a missing value.
 
     A branch taken instead of another still gives a step that the script may take; it is noted. The number of passes of a loop is
-    different: numbers for its memory and time would be invented, so the trace ends with P04.
+    different: numbers for its memory and time would be invented, so the trace ends with P06.
     """
     if _session is None:
         return
     place = here()
     if place is not None and not place.library and place.text.startswith("while "):
         what = "how often a loop goes round depends on values that a trace does not have"
-        _session.fail("P04", what, place=place, saw=f"{place.text} ({how})")
+        _session.fail("P06", what, place=place, saw=f"{place.text} ({how})")
     _session.assume(f"the script decides by a value that a trace does not have: {how}")
 
 

@@ -267,7 +267,7 @@ class ResumeSession:
                 began_ns = time.monotonic_ns()
             self._keep(frame, is_loop)
         except (CannotKeep, NoRoom) as error:
-            self.refuse("F08" if isinstance(error, NoRoom) else "F13", str(error))
+            self.refuse("F13", str(error))
         except Exception as error:
             if is_of_a_handler(error):
                 raise
@@ -524,7 +524,7 @@ class ResumeSession:
             return
         then, now = self.loaders.dealt[0]
         self._say(
-            "F09",
+            "F01",
             f"{self._ranks} ranks instead of {ranks_then} from step {self._heads}: global batch {now.batch_size * self._ranks} instead of "
             f"{then.batch_size * ranks_then}, learning rate unchanged, order of the data continued, not bit-identical",
         )

@@ -75,7 +75,7 @@ It speaks AWS's own protocol. Ctrl-C ends every job. What is served and how a jo
 def run(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C, then end every job.
 
-    Raises:  UsageError E01 (extra), E45 (port), E46 (directory), U03 (a value)
+    Raises:  UsageError E01 (extra), U04 (port), U22 (directory), U03 (a value)
     """
     from paceline.cli.values import duration_seconds, number_between
     from paceline.parts.sagemaker.local import app

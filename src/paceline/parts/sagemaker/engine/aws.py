@@ -62,7 +62,7 @@ class Aws:
 def connect(environ: Mapping[str, str], options: Mapping[str, str], region: str | None = None) -> Aws:
     """Access to AWS, without a request. Credentials are found in the same way as by every AWS tool (variables, profile, machine's role).
 
-    Raises:  UsageError E01: boto3 is not installed; E40: no credentials; E41: no region
+    Raises:  UsageError E01: boto3 is not installed; E52: no credentials; E10: no region
     """
     try:
         import boto3
@@ -76,7 +76,7 @@ def connect(environ: Mapping[str, str], options: Mapping[str, str], region: str 
             raise _no_credentials("no variable, profile or role of this machine gives any")
     if not session.region_name:
         raise UsageError(
-            "E41",
+            "E10",
             "no AWS region was given",
             saw="no --option region, AWS_REGION, AWS_DEFAULT_REGION or region in the profile",
             next="paceline submit --engine sagemaker --option region=us-east-1 ...",
@@ -102,7 +102,7 @@ def connect(environ: Mapping[str, str], options: Mapping[str, str], region: str 
 def asking(doing: str, environ: Mapping[str, str], subject: str = "") -> Iterator[None]:
     """Turn boto3's exceptions into errors in four parts. `subject`: the bucket or the job of the request.
 
-    Raises:  UsageError E40 to E43
+    Raises:  UsageError E10, E34, E51, E52
     """
     from boto3.exceptions import Boto3Error
     from botocore.exceptions import BotoCoreError, ClientError
@@ -125,14 +125,14 @@ def refusal(error: BaseException, doing: str, subject: str) -> tuple[str, str, s
         return found.code, found.what, found.saw, found.next
     if kinds & _NO_WAY:
         return (
-            "E41",
+            "E10",
             f"{doing}: AWS cannot be reached",
             saw,
             "check the network, --option region=NAME and --option endpoint_url=URL",
         )
     if "ParamValidationError" in kinds:
-        return "E43", f"{doing}: the request is not one that AWS knows", saw, "paceline submit --dry-run ..."
-    return "E43", f"{doing} failed", f"{type(error).__name__}: {saw}", "paceline submit --dry-run ..."
+        return "E34", f"{doing}: the request is not one that AWS knows", saw, "paceline submit --dry-run ..."
+    return "E34", f"{doing} failed", f"{type(error).__name__}: {saw}", "paceline submit --dry-run ..."
 
 
 def _refused_by_aws(error: Any, doing: str, subject: str) -> tuple[str, str, str, str]:
@@ -141,67 +141,67 @@ def _refused_by_aws(error: Any, doing: str, subject: str) -> tuple[str, str, str
     saw = f"{operation}: {code}: {answer.get('Message', '')}".rstrip(": ")
     if code in _EXPIRED:
         return (
-            "E40",
+            "E52",
             f"{doing}: the AWS credentials have expired",
             saw,
             "aws sso login, or fetch new ones the way you got these",
         )
     if code in _NOT_ACCEPTED:
-        return "E40", f"{doing}: AWS does not accept these credentials", saw, "aws sts get-caller-identity"
+        return "E52", f"{doing}: AWS does not accept these credentials", saw, "aws sts get-caller-identity"
     if code in _SLOWED:
-        return "E41", f"{doing}: AWS takes no more requests for now", saw, "wait a minute, then the same again"
+        return "E10", f"{doing}: AWS takes no more requests for now", saw, "wait a minute, then the same again"
     if operation in _OF_S3:
         return _refused_by_s3(code, saw, doing, subject)
     if code in _DENIED:
         return (
-            "E43",
+            "E34",
             f"{doing}: this user may not call {operation}",
             saw,
             f"allow sagemaker:{operation} and iam:PassRole to it in IAM",
         )
     if code == "ResourceLimitExceeded":
         step = "aws service-quotas list-service-quotas --service-code sagemaker"
-        return "E43", f"{doing}: more than this account may use at once", saw, step
+        return "E34", f"{doing}: more than this account may use at once", saw, step
     if code == "ResourceInUse":
         return (
-            "E43",
+            "E34",
             f"{doing}: there is a job {subject} already",
             saw,
             "submit it again: each submission has a name of its own",
         )
     if code == "ResourceNotFound" or "not found" in str(answer.get("Message", "")).lower():
         return (
-            "E43",
+            "E34",
             f"{doing}: SageMaker does not know {subject or 'it'}",
             saw,
             "check --option region=NAME and --option profile=NAME",
         )
-    return "E43", f"{doing}: SageMaker refused it", saw, "paceline submit --dry-run ... shows the whole request"
+    return "E34", f"{doing}: SageMaker refused it", saw, "paceline submit --dry-run ... shows the whole request"
 
 
 def _refused_by_s3(code: str, saw: str, doing: str, bucket: str) -> tuple[str, str, str, str]:
     if code in _NO_BUCKET:
-        return "E42", f"{doing}: there is no bucket {bucket}", saw, f"aws s3 mb s3://{bucket}, or --option bucket=NAME"
+        return "E51", f"{doing}: there is no bucket {bucket}", saw, f"aws s3 mb s3://{bucket}, or --option bucket=NAME"
     if code in _DENIED:
         return (
-            "E42",
+            "E52",
             f"{doing}: bucket {bucket} is closed to this user",
             saw,
             f"allow s3:PutObject and s3:GetObject on {bucket} in IAM",
         )
     if code in _OTHER_REGION:
         return (
-            "E42",
+            "E52",
             f"{doing}: bucket {bucket} is in another region",
             saw,
             f"aws s3api get-bucket-location --bucket {bucket}",
         )
-    return "E42", f"{doing}: S3 refused it for {bucket}", saw, f"aws s3 ls s3://{bucket}"
+    return "E52", f"{doing}: S3 refused it for {bucket}", saw, f"aws s3 ls s3://{bucket}"
 
 
 def _no_credentials(saw: str) -> UsageError:
     step = "export AWS_PROFILE=NAME, or --option profile=NAME; aws configure makes one"
-    return UsageError("E40", "no AWS credentials were found", saw=saw, next=step)
+    return UsageError("E52", "no AWS credentials were found", saw=saw, next=step)
 
 
 def _hidden(text: str, environ: Mapping[str, str]) -> str:

@@ -95,7 +95,7 @@ class SagemakerEngine:
     def plan(self, job: Submission) -> Request:
         """The CreateTrainingJob request. `<region>` and `<account>` are placeholders if the user has not named a region or an account.
 
-        Raises:  UsageError E43: SageMaker would refuse the request
+        Raises:  UsageError E34: SageMaker would refuse the request
         """
         region = self.options.get("region") or self.environ.get("AWS_REGION") or self.environ.get("AWS_DEFAULT_REGION")
         made = request.document(job, self.options, region=region)
@@ -114,7 +114,7 @@ class SagemakerEngine:
     def submit(self, request: Request, run_dir: Path, sent: Sent = nobody_asks) -> Handle:
         """Upload the code, then create the job. If SageMaker refuses the job, the upload is deleted again.
 
-        Raises:  UsageError E40 credentials, E41 region or network, E42 bucket, E43 refused
+        Raises:  UsageError E52 credentials or a closed bucket, E51 no bucket, E10 region or network, E34 refused
         """
         aws = self.connect(self.environ, self.options, None)
         made = located(request.document, region=aws.region)
@@ -138,7 +138,7 @@ class SagemakerEngine:
     def observe(self, handle: Handle, run_dir: Path) -> Observation:
         """The state from DescribeTrainingJob. If the job has ended, its recording is copied to `run_dir`.
 
-        Raises:  UsageError E40, E41, E43: SageMaker cannot be asked
+        Raises:  UsageError E52, E10, E34: SageMaker cannot be asked
         """
         aws = self.connect(self.environ, self.options, handle["region"])
         described = self._described(aws, handle)
@@ -153,7 +153,7 @@ class SagemakerEngine:
     def logs(self, handle: Handle, run_dir: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
         """CloudWatch's lines since the cursor. Each line begins with its host.
 
-        Raises:  UsageError E40, E41, E43: CloudWatch cannot be asked
+        Raises:  UsageError E52, E10, E34: CloudWatch cannot be asked
         """
         aws = self.connect(self.environ, self.options, handle["region"])
         tokens = read_cursor(cursor)
@@ -168,7 +168,7 @@ class SagemakerEngine:
     def cancel(self, handle: Handle, run_dir: Path, *, now: bool = False) -> None:
         """Call StopTrainingJob: SIGTERM and, 120 s later, SIGKILL. SageMaker has no other way to stop, so `now` does the same.
 
-        Raises:  UsageError E40, E41, E43: SageMaker cannot be asked, or refuses
+        Raises:  UsageError E52, E10, E34: SageMaker cannot be asked, or refuses
         """
         aws = self.connect(self.environ, self.options, handle["region"])
         if self._described(aws, handle)["TrainingJobStatus"] in _ENDED:

@@ -36,7 +36,7 @@ class EntryRefused(Exception):
 
     def __init__(self, what: str, saw: str, next_step: str) -> None:
         super().__init__(what)
-        self.text = f"error[E44]: {what}\n  saw       {saw}\n  next      {next_step}\n  more      paceline help E44\n"
+        self.text = f"error[E11]: {what}\n  saw       {saw}\n  next      {next_step}\n  more      paceline help E11\n"
 
 
 def main() -> None:

@@ -39,7 +39,7 @@ def wheel_content(given: str | None = None) -> bytes:
     """The content of that wheel.
 
     Holds:   the same files give the same bytes
-    Raises:  UsageError E43: the given one cannot be read
+    Raises:  UsageError E34: the given one cannot be read
     """
     if given is None:
         return _made_wheel()
@@ -47,7 +47,7 @@ def wheel_content(given: str | None = None) -> bytes:
         return Path(given).read_bytes()
     except OSError as error:
         raise UsageError(
-            "E43", f"the wheel {given} cannot be read", saw=str(error.strerror), next=f"ls -l {given}"
+            "E34", f"the wheel {given} cannot be read", saw=str(error.strerror), next=f"ls -l {given}"
         ) from error
 
 
@@ -57,7 +57,7 @@ def pack(job: Submission, archive: Path, *, description: str, token: str, wheel:
     `description`: the text that the entry point reads, see job_file.
 
     Holds:   the same job, files and token give the same bytes
-    Raises:  UsageError E43: a file of the job has the name of one of our files, or the wheel cannot be read
+    Raises:  UsageError E34: a file of the job has the name of one of our files, or the wheel cannot be read
     """
     ours = {
         ENTRY_FILE: Path(entry.__file__).read_bytes(),
@@ -82,7 +82,7 @@ def _code(job: Submission, ours: Mapping[str, bytes]) -> Iterator[tuple[tarfile.
         for member in code:
             if member.name in ours:
                 raise UsageError(
-                    "E43",
+                    "E34",
                     f"the job's code has a file {member.name}, which is a name of paceline's",
                     saw=f"{member.size} bytes in {job.package.directory}",
                     next=f"mv {member.name} my_{member.name}",

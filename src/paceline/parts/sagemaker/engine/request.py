@@ -60,7 +60,7 @@ def job_name(job: Submission) -> str:
 def document(job: Submission, options: Mapping[str, str], *, region: str | None = None) -> dict[str, Any]:
     """The request. The job's `platform` fields override ours.
 
-    Raises:  UsageError E43: SageMaker would refuse the request, or a required field is missing
+    Raises:  UsageError E34: SageMaker would refuse the request, or a required field is missing
     """
     name, start = job_name(job), _start(job, options)
     root = f"s3://{options.get('bucket') or f'sagemaker-{REGION}-{ACCOUNT}'}/{options.get('prefix', 'paceline').strip('/')}"
@@ -275,7 +275,7 @@ def _number(name: str, options: Mapping[str, str], otherwise: int) -> int:
 def _check(made: Mapping[str, Any], options: Mapping[str, str]) -> None:
     """Refuse a request that the API would refuse after the upload, or hours later.
 
-    Raises:  UsageError E43: SageMaker would refuse the request
+    Raises:  UsageError E34: SageMaker would refuse the request
     """
     absent = [(what, option) for is_absent, what, option in _absent(made) if is_absent]
     if absent:
@@ -334,4 +334,4 @@ def _check_sizes(made: Mapping[str, Any]) -> None:
 
 
 def _refused(what: str, saw: str, step: str) -> UsageError:
-    return UsageError("E43", what, saw=saw, next=step)
+    return UsageError("E34", what, saw=saw, next=step)

@@ -177,7 +177,7 @@ def arguments_of(class_name: str) -> dict[str, Argument]:
 def accepted(class_name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """A value for every argument of the class, with v1's names replaced by v2's, and a notice for each replaced name.
 
-    Raises:  UsageError U30: a name that is not in the table, or a name that is given twice; U32: a refused argument
+    Raises:  UsageError U01: a name that is not in the table, or a name that is given twice; U32: a refused argument
     """
     rows = arguments_of(class_name)
     values = {name: row.default for name, row in rows.items()}
@@ -189,7 +189,7 @@ def accepted(class_name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any],
             notices.append(f"{name} is {whose}; taken as {today}")
             if given.get(today) is not None:
                 raise UsageError(
-                    "U30", f"{name} and {today} are one argument", saw=f"{name} and {today}", next=f"leave {name} out"
+                    "U01", f"{name} and {today} are one argument", saw=f"{name} and {today}", next=f"leave {name} out"
                 )
         if name in _SWALLOWED:
             notices.append(f"{name}={shown(value)} has no effect, as in SDK v2: {_SWALLOWED[name]}")
@@ -212,14 +212,14 @@ def unknown_name(class_name: str, name: str, known: Iterable[str]) -> UsageError
     """The error for a name that no argument has; it suggests the nearest spelling."""
     if name == "distribution":
         return UsageError(
-            "U30",
+            "U01",
             "Estimator takes no distribution: SDK v2 accepted and ignored it, so every host trained alone",
             saw="Estimator(distribution=...)",
             next="from paceline.estimator import PyTorch",
         )
     near = V1_NAMES.get(name) or nearest(name, known)
     return UsageError(
-        "U30",
+        "U01",
         f"{class_name} has no argument {name!r}",
         saw=f"the nearest one is {near}" if near else "no argument has such a name",
         next=f"write {near}=..."

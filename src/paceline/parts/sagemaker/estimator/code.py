@@ -49,7 +49,7 @@ def code_of(values: Mapping[str, Any], *, directory: Path, environ: Mapping[str,
 
     `directory`: relative paths start here.
 
-    Raises:  UsageError U45: a script or a directory does not exist, or two files have one name; U46: git failed
+    Raises:  UsageError U02: a script or a directory does not exist, or two files have one name; git failed
     """
     with tempfile.TemporaryDirectory(prefix="paceline-code-") as scratch:
         git = checked_git(values.get("git_config"))
@@ -75,7 +75,7 @@ def shipped(code: Code, archive: Path, ignore: Sequence[str] = ()) -> Package:
 def check_code(values: Mapping[str, Any], directory: Path) -> None:
     """Check as much of the code as is possible without git and without copying.
 
-    Raises:  UsageError U45, U46
+    Raises:  UsageError U02
     """
     if values.get("command") is not None:
         _source(values, directory, cloned=False)
@@ -87,31 +87,31 @@ def check_code(values: Mapping[str, Any], directory: Path) -> None:
 
 
 def checked_git(value: object) -> dict[str, Any] | None:
-    """Raises:  UsageError U46: not a dict, an unknown key, no repo, or a secret that git cannot use for this repo."""
+    """Raises:  UsageError U02: not a dict, an unknown key, no repo, or a secret that git cannot use for this repo."""
     if value is None:
         return None
     example = "git_config={'repo': 'https://...', 'branch': 'main'}"
     if not isinstance(value, Mapping):
-        raise UsageError("U46", "git_config is a dict", saw=type(value).__name__, next=example)
+        raise UsageError("U02", "git_config is a dict", saw=type(value).__name__, next=example)
     for key in value:
         if key not in _GIT_KEYS:
             near = nearest(str(key), _GIT_KEYS)
             saw = f"did you mean {near}?" if near else f"keys are {', '.join(_GIT_KEYS)}"
             raise UsageError(
-                "U46", f"git_config has no key {key!r}", saw=saw, next=f"write {near!r}" if near else example
+                "U02", f"git_config has no key {key!r}", saw=saw, next=f"write {near!r}" if near else example
             )
     repo = value.get("repo")
     if not isinstance(repo, str) or not repo or repo.startswith("-"):
-        raise UsageError("U46", "git_config names no repo", saw=f"keys {', '.join(value) or 'none'}", next=example)
+        raise UsageError("U02", "git_config names no repo", saw=f"keys {', '.join(value) or 'none'}", next=example)
     for key in ("branch", "commit"):
         if value.get(key) is not None and (
             not isinstance(value[key], str) or not value[key] or value[key].startswith("-")
         ):
-            raise UsageError("U46", f"git_config: {key} is a name", saw=shown(value[key]), next=example)
+            raise UsageError("U02", f"git_config: {key} is a name", saw=shown(value[key]), next=example)
     secret = any(value.get(key) for key in ("password", "token"))
     if secret and not repo.startswith("https://"):
         raise UsageError(
-            "U46",
+            "U02",
             "git_config: password and token are sent over https alone",
             saw=repo.partition("@")[2] or repo,
             next="use the https:// address, or an ssh key and neither of the two",
@@ -122,7 +122,7 @@ def checked_git(value: object) -> dict[str, Any] | None:
 def clone(git: Mapping[str, Any], target: Path, environ: Mapping[str, str]) -> Path:
     """Clone the repository to `target`, one commit deep if the server allows it.
 
-    Raises:  UsageError U46: git is not installed, or git's error message without the secret
+    Raises:  UsageError U02: git is not installed, or git's error message without the secret
     """
     commit, branch = git.get("commit"), git.get("branch")
     if commit is None:
@@ -140,7 +140,7 @@ def clone(git: Mapping[str, Any], target: Path, environ: Mapping[str, str]) -> P
                 raise
             near = nearest(branch, known)
             raise UsageError(
-                "U46",
+                "U02",
                 f"{without_secret(git['repo'])} has no branch {branch}",
                 saw=f"its branches and tags are {_listed(known)}",
                 next=f"'branch': {near!r} in git_config" if near else "write one of them in git_config",
@@ -195,11 +195,11 @@ def _git(git: Mapping[str, Any], words: list[str], environ: Mapping[str, str]) -
         )
     except FileNotFoundError as error:
         raise UsageError(
-            "U46", "git_config needs the program git", saw=str(error), next="apt-get install git"
+            "U02", "git_config needs the program git", saw=str(error), next="apt-get install git"
         ) from error
     except subprocess.TimeoutExpired as error:
         raise UsageError(
-            "U46",
+            "U02",
             "git did not end",
             saw=f"waited {_GIT_SECONDS:.0f} s",
             next=f"git ls-remote {without_secret(git['repo'])}",
@@ -209,7 +209,7 @@ def _git(git: Mapping[str, Any], words: list[str], environ: Mapping[str, str]) -
         for hidden in (git.get("token"), git.get("password")):
             said = said.replace(str(hidden), "***") if hidden else said
         raise UsageError(
-            "U46",
+            "U02",
             f"git could not fetch {without_secret(git['repo'])}",
             saw=without_secret(said),
             next=f"git ls-remote {without_secret(git['repo'])}",
@@ -243,7 +243,7 @@ def _laid(values: Mapping[str, Any], root: Path, stage: Path, *, cloned: bool) -
         target = stage / path.name
         if target.exists():
             raise UsageError(
-                "U45",
+                "U02",
                 f"two files of the code are called {path.name}",
                 saw=f"{path}, and one in source_dir or before it",
                 next=f"rename {path.name}",
@@ -289,18 +289,18 @@ def _script(values: Mapping[str, Any], root: Path, *, cloned: bool) -> tuple[Pat
 def _source(values: Mapping[str, Any], root: Path, *, cloned: bool) -> Path | None:
     """source_dir; None: there is none.
 
-    Raises:  UsageError U45: it is not a directory of this machine
+    Raises:  UsageError U02: it is not a directory of this machine
     """
     source = values.get("source_dir")
     source = str(source) if isinstance(source, Path) else source
     if source is None:
         return None
     if not isinstance(source, str):
-        raise UsageError("U45", "source_dir is a directory", saw=shown(source), next="source_dir='src'")
+        raise UsageError("U02", "source_dir is a directory", saw=shown(source), next="source_dir='src'")
     if "://" in source and not source.startswith("file://"):
         saw = f"{source}; code is shipped from this machine, so that what runs is what was looked at"
         raise UsageError(
-            "U45",
+            "U02",
             "source_dir is not on this machine",
             saw=saw,
             next=f"aws s3 cp {source} - | tar xz -C src, and source_dir='src'",
@@ -309,10 +309,10 @@ def _source(values: Mapping[str, Any], root: Path, *, cloned: bool) -> Path | No
     if not directory.is_dir():
         what = f"source_dir {source} is not a directory"
         if not cloned:
-            raise UsageError("U45", what, saw=f"looked for {directory}", next=f"ls {directory.parent}")
+            raise UsageError("U02", what, saw=f"looked for {directory}", next=f"ls {directory.parent}")
         near = sorted(path.relative_to(root).as_posix() for path in root.rglob(Path(source).name) if path.is_dir())
         raise UsageError(
-            "U45",
+            "U02",
             f"{what} of the repository",
             saw=f"the repository has {_listed(_names(root))}",
             next=f"source_dir={near[0]!r}" if near else "write source_dir as a path from the repository's root",
@@ -327,13 +327,13 @@ def _dependencies(values: Mapping[str, Any], root: Path) -> tuple[Path, ...]:
         return ()
     if not isinstance(given, list | tuple) or not all(isinstance(one, str | Path) for one in given):
         raise UsageError(
-            "U45", "dependencies is a list of directories and files", saw=shown(given), next="dependencies=['libs']"
+            "U02", "dependencies is a list of directories and files", saw=shown(given), next="dependencies=['libs']"
         )
     paths = tuple((root / Path(one).expanduser()).absolute() for one in given)
     for path in paths:
         if not path.exists():
             raise UsageError(
-                "U45", f"the dependency {path.name} is not there", saw=f"looked for {path}", next=f"ls {path.parent}"
+                "U02", f"the dependency {path.name} is not there", saw=f"looked for {path}", next=f"ls {path.parent}"
             )
     return paths
 
@@ -341,7 +341,7 @@ def _dependencies(values: Mapping[str, Any], root: Path) -> tuple[Path, ...]:
 def _check_inside(path: Path, root: Path, wanted: bool) -> None:
     if wanted and not path.resolve().is_relative_to(root.resolve()):
         raise UsageError(
-            "U45", f"{path.name} lies outside of what is shipped", saw=str(path), next=f"move it below {root}"
+            "U02", f"{path.name} lies outside of what is shipped", saw=str(path), next=f"move it below {root}"
         )
 
 
@@ -352,7 +352,7 @@ def _missing(entry: str, file: Path, directory: Path, cloned: bool) -> UsageErro
     looked = f"the repository has {_listed(_names(directory))} there" if cloned else f"looked for {file}"
     look = "write entry_point as a path from source_dir, or from the repository's root" if cloned else f"ls {directory}"
     return UsageError(
-        "U45",
+        "U02",
         f"the entry point {entry} is not there",
         saw=looked + (f"; the nearest one is {near}" if near else ""),
         next=f"entry_point={near!r}" if near else look,
@@ -367,7 +367,7 @@ def _names(directory: Path) -> list[str]:
 
 def _no_entry_point(value: object) -> UsageError:
     saw = "no entry_point" if value is None else shown(value)
-    return UsageError("U45", "entry_point names the script", saw=saw, next="entry_point='train.py'")
+    return UsageError("U02", "entry_point names the script", saw=saw, next="entry_point='train.py'")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -54,7 +54,7 @@ class Distribution:
 def read_distribution(value: object, *, class_name: str, instance_type: str | None = None) -> Distribution:
     """Choose the one strategy that is used, by the precedence of SageMaker's images.
 
-    Raises:  UsageError U33: an unknown key, a value of the wrong type, two strategies that exclude each other; U34: a strategy that this
+    Raises:  UsageError U31: an unknown key, a value of the wrong type, two strategies that exclude each other; U32: a strategy that this
              class or this machine type cannot run
     """
     if not value:
@@ -174,7 +174,7 @@ def _enabled(forms: Mapping[str, Any]) -> tuple[str, ...]:
                 )
             if "modelparallel" in inner:
                 raise UsageError(
-                    "U34",
+                    "U32",
                     f"smdistributed.modelparallel cannot run here: {_GONE['modelparallel']}",
                     saw=shown(form),
                     next=_EXAMPLE,
@@ -209,7 +209,7 @@ def _refuse_pairs(enabled: Sequence[str]) -> None:
 
 def _refuse_for_class(enabled: Sequence[str], class_name: str) -> None:
     if "pytorchxla" in enabled:
-        raise UsageError("U34", f"pytorchxla cannot run: {_GONE['pytorchxla']}", saw="pytorchxla", next=_EXAMPLE)
+        raise UsageError("U32", f"pytorchxla cannot run: {_GONE['pytorchxla']}", saw="pytorchxla", next=_EXAMPLE)
     reasons = {
         "PyTorch": dict.fromkeys(_TENSORFLOW, "it is TensorFlow's"),
         "TensorFlow": {
@@ -222,7 +222,7 @@ def _refuse_for_class(enabled: Sequence[str], class_name: str) -> None:
     for name in enabled:
         if why := reasons.get(class_name, {}).get(name):
             raise UsageError(
-                "U34", f"{class_name} cannot use {name}: {why}", saw=f"{name} enabled", next=usual[class_name]
+                "U32", f"{class_name} cannot use {name}: {why}", saw=f"{name} enabled", next=usual[class_name]
             )
 
 
@@ -230,7 +230,7 @@ def _refuse_for_machine(strategy: str, instance_type: str | None) -> None:
     kind = (instance_type or "").removeprefix("ml.")
     if kind.startswith(("trn", "inf")) and strategy != "torch_distributed":
         raise UsageError(
-            "U34", f"Trainium ({instance_type}) takes torch_distributed alone", saw=strategy, next=_EXAMPLE
+            "U32", f"Trainium ({instance_type}) takes torch_distributed alone", saw=strategy, next=_EXAMPLE
         )
 
 
@@ -262,4 +262,4 @@ def _dict(named: str, value: object, known: Sequence[str]) -> Mapping[str, Any]:
 
 
 def _wrong(what: str, saw: str, next: str) -> UsageError:
-    return UsageError("U33", what, saw=saw, next=next)
+    return UsageError("U31", what, saw=saw, next=next)

@@ -72,7 +72,7 @@ class EstimatorBase:
     def attach(cls, training_job_name: str, sagemaker_session: object = None) -> Self:
         """An estimator whose latest job is the given job, found by its name or its run id.
 
-        Raises:  UsageError U48: no such job
+        Raises:  UsageError U09: no such job
         """
         job = find_job(training_job_name, surroundings())
         made = cls.__new__(cls)
@@ -149,7 +149,7 @@ class EstimatorBase:
     def set_hyperparameters(self, **values: Any) -> None:
         """Add or change hyperparameters.
 
-        Raises:  UsageError U37: a hyperparameter that cannot be passed to a script
+        Raises:  UsageError U07: a hyperparameter that cannot be passed to a script
         """
         before = self._hyperparameters
         self._hyperparameters = {**(before or {}), **values}

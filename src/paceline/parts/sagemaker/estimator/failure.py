@@ -18,21 +18,13 @@ _NO_MACHINE = ("CapacityError", "InsufficientCapacity", "InsufficientInstanceCap
 def failure_of(seen: Observation, name: str, run_id: str, run_dir: Path) -> UnexpectedStatusException:
     """The exception for a job that did not complete."""
     first = first_failure(run_dir)
-    kind, code, what = (
-        UnexpectedStatusException,
-        "U50",
-        f"training job {name} failed: {seen.reason or 'no reason given'}",
-    )
+    kind, what = UnexpectedStatusException, f"training job {name} failed: {seen.reason or 'no reason given'}"
     if seen.secondary_status in LIMITS:
-        kind, code, what = (
-            TrainingTimeout,
-            "U52",
-            f"training job {name} came to its time limit: {seen.reason or 'max_run'}",
-        )
+        kind, what = TrainingTimeout, f"training job {name} came to its time limit: {seen.reason or 'max_run'}"
     elif any(word in seen.reason for word in _NO_MACHINE):
-        kind, code = CapacityError, "U51"
+        kind = CapacityError
     return kind(
-        code,
+        "U50",
         what,
         job_name=name,
         run_id=run_id,

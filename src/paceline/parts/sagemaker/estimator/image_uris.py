@@ -23,11 +23,11 @@ def retrieve(
 ) -> str:
     """The image of PyTorch or TensorFlow for training. Without a region, a placeholder for jobs of this machine.
 
-    Raises:  UsageError U47: another framework or scope, no version or py_version, or a region whose registry is not known
+    Raises:  UsageError U31: another framework or scope, no version or py_version, or a region whose registry is not known
     """
     if framework not in _FRAMEWORKS or image_scope not in ("training", None):
         raise UsageError(
-            "U47",
+            "U31",
             "only the images of PyTorch and TensorFlow for training are known",
             saw=f"framework={shown(framework)}, image_scope={shown(image_scope)}",
             next="write the address of the image itself",
@@ -37,7 +37,7 @@ def retrieve(
         return f"{_NO_IMAGE}/{framework}-training:{version}"
     if version is None or py_version is None:
         raise UsageError(
-            "U47",
+            "U31",
             "an image has a version and a Python",
             saw=f"version={version}, py_version={py_version}",
             next="version='2.6.0', py_version='py312'",

@@ -202,7 +202,7 @@ def verdicts_of_estimator(found: FoundEstimator, directory: Path) -> tuple[Verdi
             check_code(spec.values, directory)
         verdicts = () if refused else checks_of(before_of_job(spec, directory))
     except UsageError as error:
-        refused += [] if error.code in [one.code for one in refused] else [error]
+        refused += [] if error.what in [one.what for one in refused] else [error]
     if refused:
         return *gone, *(_refusal(error, found) for error in refused)
     placed = (
@@ -215,7 +215,7 @@ def verdicts_of_estimator(found: FoundEstimator, directory: Path) -> tuple[Verdi
 def _spec_of(found: FoundEstimator) -> JobSpec:
     """The checked arguments. A region and an image are asked for when the job is submitted.
 
-    Raises:  UsageError U30 to U53, depending on the argument
+    Raises:  UsageError U01, U31 and others, depending on the argument
     """
     given = {"role": _A_ROLE, **found.values}
     given.pop("sagemaker_session", None)
@@ -223,7 +223,7 @@ def _spec_of(found: FoundEstimator) -> JobSpec:
         # Its defaults are another job's.
         for name in ("**", "source_code", "compute", "distributed"):
             if name in found.unknown:
-                raise UsageError("U53", f"{name} is known only when the source runs")
+                raise UsageError("U01", f"{name} is known only when the source runs")
         return ModelTrainer(**given)._wishes()
     values, _ = accepted(found.class_name, given)
     return wishes_of(found.class_name, values, ENGINES)

@@ -23,7 +23,7 @@ BUCKET_DIRECTORY = ".paceline/bucket"
 class TrainingInput:
     """One channel, with SDK v2's fields.
 
-    Raises:  UsageError U43: a field has a value that is not allowed
+    Raises:  UsageError U06: a field has a value that is not allowed
     """
 
     s3_data: str
@@ -61,7 +61,7 @@ class TrainingInput:
         _one_of("record_wrapping", self.record_wrapping, (None, "None", "RecordIO"))
         if not isinstance(self.s3_data, str) or not self.s3_data:
             raise UsageError(
-                "U43", "s3_data is an address", saw=shown(self.s3_data), next="TrainingInput('s3://BUCKET/PREFIX')"
+                "U06", "s3_data is an address", saw=shown(self.s3_data), next="TrainingInput('s3://BUCKET/PREFIX')"
             )
 
 
@@ -69,7 +69,7 @@ class TrainingInput:
 class FileSystemInput:
     """A directory of EFS or FSx for Lustre, which SageMaker mounts. Other engines refuse it: there, the mounted directory is the input.
 
-    Raises:  UsageError U43: another type of file system, or an access mode other than ro and rw
+    Raises:  UsageError U06: another type of file system, or an access mode other than ro and rw
     """
 
     file_system_id: str
@@ -88,7 +88,7 @@ class FileSystemInput:
         _one_of("file_system_access_mode", self.file_system_access_mode, ("ro", "rw"))
         if not str(self.directory_path).startswith("/"):
             raise UsageError(
-                "U43", "directory_path begins with /", saw=shown(self.directory_path), next="directory_path='/...'"
+                "U06", "directory_path begins with /", saw=shown(self.directory_path), next="directory_path='/...'"
             )
 
 
@@ -115,7 +115,7 @@ def channels_of(
 
     `here`: the hosts are on this machine, so directories can be checked. `directory`: relative paths start here.
 
-    Raises:  UsageError U43: an input of an unknown kind, too many inputs, one that the engine cannot reach; U06: a directory does not exist
+    Raises:  UsageError U06: an input of an unknown kind, too many inputs, one that the engine cannot reach; a directory does not exist
     """
     if inputs is None:
         return (), ()
@@ -123,7 +123,7 @@ def channels_of(
     named = inputs if isinstance(inputs, Mapping) else {DEFAULT_CHANNEL: inputs}
     if len(named) > MAX_CHANNELS:
         raise UsageError(
-            "U43",
+            "U06",
             f"more than {MAX_CHANNELS} channels",
             saw=str(len(named)),
             next="put several directories below one channel",
@@ -132,7 +132,7 @@ def channels_of(
 
 
 def checked_input_mode(value: object) -> str:
-    """Raises:  UsageError U43: not one of SageMaker's three modes."""
+    """Raises:  UsageError U06: not one of SageMaker's three modes."""
     _one_of("input_mode", value, INPUT_MODES)
     return str(value)
 
@@ -156,17 +156,17 @@ def _channel(name: str, value: object, sources: _Sources) -> Channel:
     if not isinstance(value, TrainingInput):
         saw = f"{name}: {type(value).__name__}; an address, a TrainingInput or a FileSystemInput"
         raise UsageError(
-            "U43", f"channel {name!r} has an input of an unknown kind", saw=saw, next=f"fit({{{name!r}: 's3://...'}})"
+            "U06", f"channel {name!r} has an input of an unknown kind", saw=saw, next=f"fit({{{name!r}: 's3://...'}})"
         )
     address = as_url(value.s3_data, sources.directory)
     if sources.on_sagemaker and "://" not in address:
         saw = f"{value.s3_data}; its hosts see no directory of this machine"
         raise UsageError(
-            "U43", f"channel {name!r} is not in S3", saw=saw, next=f"aws s3 sync {address} s3://BUCKET/{name}"
+            "U06", f"channel {name!r} is not in S3", saw=saw, next=f"aws s3 sync {address} s3://BUCKET/{name}"
         )
     if sources.here and "://" not in address and not Path(address).exists():
         raise UsageError(
-            "U43",
+            "U06",
             f"channel {name!r}: {address} does not exist",
             saw=f"fit was given {value.s3_data}",
             next=f"ls {Path(address).parent}",
@@ -209,7 +209,7 @@ def _file_system(name: str, value: FileSystemInput, sources: _Sources) -> Channe
     if not sources.on_sagemaker:
         saw = f"{value.file_system_type} {value.file_system_id}:{value.directory_path}"
         raise UsageError(
-            "U43",
+            "U06",
             f"channel {name!r} is a file system that SageMaker alone mounts",
             saw=saw,
             next=f"mount it on the hosts and fit({{{name!r}: '/the/mounted/directory'}})",
@@ -230,5 +230,5 @@ def _one_of(name: str, value: object, known: tuple[str | None, ...]) -> None:
     if value not in known:
         argv = [one for one in known if one is not None]
         raise UsageError(
-            "U43", f"{name} cannot be {shown(value)}", saw=f"one of {', '.join(argv)}", next=f"{name}={argv[0]!r}"
+            "U06", f"{name} cannot be {shown(value)}", saw=f"one of {', '.join(argv)}", next=f"{name}={argv[0]!r}"
         )

@@ -74,20 +74,20 @@ def on_engine_of(environ: Mapping[str, str], values: dict[str, Any]) -> tuple[st
 def machines_of(values: Mapping[str, Any], engines: Sequence[str]) -> RequestedMachines:
     """The machines that a job's arguments ask for.
 
-    Raises:  UsageError U35: counts, types or groups that contradict each other; U36: an engine that does not exist
+    Raises:  UsageError U31: counts, types or groups that contradict each other; E01: an engine that does not exist
     """
     engine, options = values.get("engine"), _options(values.get("engine_options"))
     kind, count = values.get("instance_type"), values.get("instance_count")
     if engine is not None and engine not in engines:
         near = nearest(str(engine), engines)
         saw = f"the nearest one is {near}" if near else "engines are " + ", ".join(engines)
-        raise UsageError("U36", f"there is no engine {engine!r}", saw=saw, next=f"engine={(near or 'local')!r}")
+        raise UsageError("E01", f"there is no engine {engine!r}", saw=saw, next=f"engine={(near or 'local')!r}")
     groups = _groups(values.get("instance_groups"), kind, count)
     if groups:
         if engine not in (None, "sagemaker"):
             saw = f"instance_groups and engine={engine!r}"
             raise UsageError(
-                "U35", "instance_groups are SageMaker's alone", saw=saw, next="instance_count=..., instance_type=..."
+                "U31", "instance_groups are SageMaker's alone", saw=saw, next="instance_count=..., instance_type=..."
             )
         total = sum(group.instance_count for group in groups)
         return RequestedMachines(
@@ -97,24 +97,24 @@ def machines_of(values: Mapping[str, Any], engines: Sequence[str]) -> RequestedM
         count = len([host for host in options["hosts"].split(",") if host])
     if not is_count(count):
         saw = "no instance_count" if count is None else shown(count)
-        raise UsageError("U35", "instance_count is a number of hosts, 1 or more", saw=saw, next="instance_count=1")
+        raise UsageError("U31", "instance_count is a number of hosts, 1 or more", saw=saw, next="instance_count=1")
     kind = _checked_type(kind, engine)
     chosen = engine or ("local" if kind in (LOCAL, LOCAL_GPU) else "sagemaker")
     if chosen == "sagemaker" and (kind is None or kind in (LOCAL, LOCAL_GPU)):
         raise UsageError(
-            "U35", "SageMaker needs an ml. instance type", saw=shown(kind), next="instance_type='ml.g5.12xlarge'"
+            "U31", "SageMaker needs an ml. instance type", saw=shown(kind), next="instance_type='ml.g5.12xlarge'"
         )
     return RequestedMachines(engine=chosen, hosts=count, instance_type=kind, gpus_per_host=_gpus(kind), options=options)
 
 
 def check_groups(machines: RequestedMachines, distribution: Distribution) -> None:
-    """Raises:  UsageError U35: the distribution names a group that the job does not have."""
+    """Raises:  UsageError U31: the distribution names a group that the job does not have."""
     known = [group.instance_group_name for group in machines.groups]
     for name in distribution.groups:
         if name not in known:
             saw = f"groups of the job: {', '.join(known)}" if known else "the job has no instance_groups"
             raise UsageError(
-                "U35",
+                "U31",
                 f"distribution names instance group {name!r}, which the job does not have",
                 saw=saw,
                 next=f"instance_groups=[InstanceGroup({name!r}, ...)]",
@@ -124,13 +124,13 @@ def check_groups(machines: RequestedMachines, distribution: Distribution) -> Non
 def ranks_per_host(machines: RequestedMachines, distribution: Distribution, wanted: object) -> str:
     """Ranks per host in the form of --nproc-per-node: the user's value, else one per GPU if the distribution asks for it, else 1.
 
-    Raises:  UsageError U35: neither a number nor an allowed word, or a number other than processes_per_host
+    Raises:  UsageError U31: neither a number nor an allowed word, or a number other than processes_per_host
     """
     if wanted is not None:
         if not (is_count(wanted) or wanted in ("gpu", "cpu", "auto")):
             saw = f"{shown(wanted)}; a number, 'gpu', 'cpu' or 'auto'"
             raise UsageError(
-                "U35", "processes_per_instance is a number of ranks", saw=saw, next="processes_per_instance=8"
+                "U31", "processes_per_instance is a number of ranks", saw=saw, next="processes_per_instance=8"
             )
         if (
             distribution.strategy == "mpi"
@@ -138,7 +138,7 @@ def ranks_per_host(machines: RequestedMachines, distribution: Distribution, want
             and wanted != distribution.per_host
         ):
             saw = f"processes_per_host={distribution.per_host}, processes_per_instance={wanted}"
-            raise UsageError("U35", "two numbers of ranks per host", saw=saw, next="leave processes_per_instance out")
+            raise UsageError("U31", "two numbers of ranks per host", saw=saw, next="leave processes_per_instance out")
         return str(wanted)
     if distribution.per_host is not None:
         return str(distribution.per_host)
@@ -146,7 +146,7 @@ def ranks_per_host(machines: RequestedMachines, distribution: Distribution, want
         return "1"
     if (machines.instance_type or "").removeprefix("ml.").startswith(("trn", "inf")):
         raise UsageError(
-            "U35",
+            "U31",
             "ranks on Trainium are not counted here",
             saw=str(machines.instance_type),
             next="processes_per_instance=32",
@@ -161,18 +161,18 @@ def _checked_type(kind: object, engine: object) -> str | None:
         return None
     if not isinstance(kind, str) or not kind:
         saw = "no instance_type" if kind is None else shown(kind)
-        raise UsageError("U35", "instance_type says where the job runs", saw=saw, next="instance_type='local'")
+        raise UsageError("U31", "instance_type says where the job runs", saw=saw, next="instance_type='local'")
     if kind in (LOCAL, LOCAL_GPU):
         return kind
     if known := _LOCAL_SPELLINGS.get(kind.lower()):
         raise UsageError(
-            "U35", f"there is no instance type {kind!r}", saw=f"did you mean {known}?", next=f"instance_type={known!r}"
+            "U31", f"there is no instance type {kind!r}", saw=f"did you mean {known}?", next=f"instance_type={known!r}"
         )
     found = find_machine_type(kind)
     if engine is None and not kind.startswith("ml."):
         near = f"ml.{found.name}" if found else nearest(kind, (LOCAL, LOCAL_GPU)) or "local"
         saw = "SageMaker's types begin with ml.; other machines need engine="
-        raise UsageError("U35", f"instance_type {kind!r} is no place to run", saw=saw, next=f"instance_type={near!r}")
+        raise UsageError("U31", f"instance_type {kind!r} is no place to run", saw=saw, next=f"instance_type={near!r}")
     if found is None and engine in (None, "sagemaker"):
         alike = nearest_types(kind, [machine.name for machine in machine_types()])
         saw = (
@@ -180,10 +180,10 @@ def _checked_type(kind: object, engine: object) -> str | None:
             if alike
             else "no type of the catalogue is near"
         )
-        raise UsageError("U35", f"there is no instance type {kind!r}", saw=saw, next="paceline plan --instances")
+        raise UsageError("U31", f"there is no instance type {kind!r}", saw=saw, next="paceline plan --instances")
     if found is not None and engine in (None, "sagemaker") and found.sagemaker_training is False:
         raise UsageError(
-            "U35",
+            "U31",
             f"SageMaker does not train on {kind}",
             saw=found.note or "not among its training types",
             next="paceline plan --instances",
@@ -206,14 +206,14 @@ def _groups(value: object, kind: object, count: object) -> tuple[InstanceGroup, 
     if kind is not None or count is not None:
         saw = f"instance_groups, instance_type={shown(kind)}, instance_count={shown(count)}"
         raise UsageError(
-            "U35",
+            "U31",
             "instance_groups stand in place of instance_type and instance_count",
             saw=saw,
             next="leave those two out",
         )
     if not isinstance(value, list | tuple) or not 1 <= len(value) <= MOST_GROUPS:
         raise UsageError(
-            "U35",
+            "U31",
             f"instance_groups is a list of 1 to {MOST_GROUPS} groups",
             saw=shown(value),
             next="instance_groups=[InstanceGroup(...)]",
@@ -222,7 +222,7 @@ def _groups(value: object, kind: object, count: object) -> tuple[InstanceGroup, 
     names = [group.instance_group_name for group in groups]
     if len(set(names)) != len(names):
         raise UsageError(
-            "U35", "two instance groups have one name", saw=", ".join(names), next="give each group a name of its own"
+            "U31", "two instance groups have one name", saw=", ".join(names), next="give each group a name of its own"
         )
     return groups
 
@@ -233,7 +233,7 @@ def _group(value: object) -> InstanceGroup:
     )
     if not (isinstance(name, str) and name and isinstance(kind, str) and kind.startswith("ml.") and is_count(count)):
         raise UsageError(
-            "U35",
+            "U31",
             "an instance group has a name, an ml. type and a count",
             saw=shown(value),
             next="InstanceGroup(instance_group_name='workers', instance_type='ml.p4d.24xlarge', instance_count=2)",
@@ -247,6 +247,6 @@ def _options(value: object) -> dict[str, str]:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise UsageError(
-            "U36", "engine_options is a dict", saw=type(value).__name__, next="engine_options={'hosts': 'a,b'}"
+            "E01", "engine_options is a dict", saw=type(value).__name__, next="engine_options={'hosts': 'a,b'}"
         )
     return {name: str(one) for name, one in value.items()}

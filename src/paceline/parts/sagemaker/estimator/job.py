@@ -59,7 +59,7 @@ class JobSpec:
 def wishes_of(class_name: str, values: Mapping[str, Any], engines: Sequence[str], *, profile: str = "v2") -> JobSpec:
     """Check every argument that can be checked without reading a file of the user's.
 
-    Raises:  UsageError U33 to U47, depending on the argument
+    Raises:  UsageError U02, U31, U32, depending on the argument
     """
     machines = machines_of(values, engines)
     kind = machines.instance_type or (machines.groups[0].instance_type if machines.groups else None)
@@ -110,7 +110,7 @@ def with_notices(spec: JobSpec, notices: Sequence[str]) -> JobSpec:
 def job_channels(spec: JobSpec, inputs: object, directory: Path) -> tuple[tuple[Channel, ...], tuple[str, ...]]:
     """The channels of one fit(), including the channel of model_uri, and the notices about them.
 
-    Raises:  UsageError U43, U06
+    Raises:  UsageError U06
     """
     values = spec.values
     local = spec.machines.engine == "local"
@@ -120,7 +120,7 @@ def job_channels(spec: JobSpec, inputs: object, directory: Path) -> tuple[tuple[
         model, more = channels_of({values["model_channel_name"]: values["model_uri"]}, input_mode="File", **options)
         if any(channel.name == model[0].name for channel in channels):
             raise UsageError(
-                "U43",
+                "U06",
                 f"two channels are called {model[0].name}",
                 saw="model_uri and fit()",
                 next="model_channel_name='pretrained'",
@@ -211,7 +211,7 @@ def _model_dir(spec: JobSpec, job_name: str, run_dir: Path, directory: Path) -> 
 def _check_entry_point(entry: object, distribution: Distribution) -> None:
     if entry is None:
         raise UsageError(
-            "U45",
+            "U02",
             "entry_point names the script",
             saw="no entry_point; a container's own program is not run",
             next="entry_point='train.py'",
@@ -219,7 +219,7 @@ def _check_entry_point(entry: object, distribution: Distribution) -> None:
     text = str(entry)
     if not text.endswith((".py", ".sh")):
         raise UsageError(
-            "U45",
+            "U02",
             f"entry_point {text} is no script",
             saw="a name that ends in neither .py nor .sh",
             next="entry_point='train.py'",
@@ -227,21 +227,21 @@ def _check_entry_point(entry: object, distribution: Distribution) -> None:
     # SageMaker's own library runs a shell script once for each rank, as paceline does. torchrun and DDP have no such form there.
     if distribution.every_gpu and distribution.strategy != "smdistributed" and not text.endswith(".py"):
         saw = f"{text} with {distribution.strategy}"
-        raise UsageError("U45", "ranks of torch are Python scripts", saw=saw, next="entry_point='train.py'")
+        raise UsageError("U02", "ranks of torch are Python scripts", saw=saw, next="entry_point='train.py'")
 
 
 def _check_checkpoints(values: Mapping[str, Any], machines: RequestedMachines) -> None:
     path, url = values.get("checkpoint_local_path"), values.get("checkpoint_s3_uri")
     if path is not None and url is None:
         raise UsageError(
-            "U44",
+            "U31",
             "checkpoint_local_path is the directory that checkpoint_s3_uri is kept in step with",
             saw=f"{path}, and no checkpoint_s3_uri",
             next="checkpoint_s3_uri='s3://BUCKET/PREFIX'",
         )
     if path not in (None, CHECKPOINTS) and not machines.on_sagemaker:
         raise UsageError(
-            "U44",
+            "U31",
             "the checkpoints directory lies in the job's own tree here",
             saw=f"checkpoint_local_path={path!r}",
             next="leave it out; the script finds it below $SAGEMAKER_BASE_DIR/checkpoints",
@@ -251,10 +251,10 @@ def _check_checkpoints(values: Mapping[str, Any], machines: RequestedMachines) -
         if value is None:
             continue
         if not isinstance(value, str | Path) or not str(value):
-            raise UsageError("U44", f"{name} is an address", saw=shown(value), next=f"{name}='s3://BUCKET/PREFIX'")
+            raise UsageError("U31", f"{name} is an address", saw=shown(value), next=f"{name}='s3://BUCKET/PREFIX'")
         if machines.on_sagemaker and not str(value).startswith(("s3://", "file://")):
             raise UsageError(
-                "U44", f"{name} on SageMaker is an address in S3", saw=str(value), next=f"{name}='s3://BUCKET/PREFIX'"
+                "U31", f"{name} on SageMaker is an address in S3", saw=str(value), next=f"{name}='s3://BUCKET/PREFIX'"
             )
 
 

@@ -124,7 +124,7 @@ class ModelTrainer:
     def attach(cls, training_job_name: str) -> TrainingJob:
         """The job with that name or run id.
 
-        Raises:  UsageError U48: no such job
+        Raises:  UsageError U09: no such job
         """
         return find_job(training_job_name, surroundings())
 
@@ -229,7 +229,7 @@ class ModelTrainer:
         for one in (*(self.input_data_config or ()), *(given or ())):
             if not isinstance(one, InputData):
                 raise UsageError(
-                    "U53",
+                    "U01",
                     "input_data_config is a list of InputData",
                     saw=shown(one),
                     next="[InputData(channel_name='train', data_source='...')]",
@@ -287,7 +287,7 @@ class ModelTrainer:
         mode = str(getattr(self.training_mode, "value", self.training_mode))
         if mode not in ("SAGEMAKER_TRAINING_JOB", "LOCAL_CONTAINER"):
             raise UsageError(
-                "U53",
+                "U01",
                 f"training_mode {mode} is none",
                 saw="SAGEMAKER_TRAINING_JOB or LOCAL_CONTAINER",
                 next="training_mode='LOCAL_CONTAINER'",
@@ -328,7 +328,7 @@ class ModelTrainer:
 def _code_values(code: SourceCode) -> dict[str, Any]:
     if code.command is not None and code.entry_script is not None:
         raise UsageError(
-            "U53",
+            "U01",
             "entry_script and command both say what runs",
             saw=f"entry_script={code.entry_script!r}, command={shown(code.command)}",
             next="SourceCode(entry_script='train.py')",
@@ -370,7 +370,7 @@ def _launch_values(distributed: object) -> dict[str, Any]:
             form["processes_per_host"] = distributed.process_count_per_node
         return {"distribution": {"mpi": form}}
     saw = f"{type(distributed).__name__}; smdistributed has no class in v3"
-    raise UsageError("U53", "distributed is a Torchrun or an MPI", saw=saw, next="distributed=Torchrun()")
+    raise UsageError("U01", "distributed is a Torchrun or an MPI", saw=saw, next="distributed=Torchrun()")
 
 
 def _limit_values(limit: StoppingCondition) -> dict[str, Any]:
@@ -392,7 +392,7 @@ def _hyperparameters(value: object) -> Any:
         return _yaml(path, text) if is_yaml else json.loads(text)
     except (OSError, ValueError) as error:
         raise UsageError(
-            "U37",
+            "U07",
             f"hyperparameters: {path} cannot be read",
             saw=str(error),
             next=f"correct {path}" if is_yaml else f"python -m json.tool {path}",
@@ -400,12 +400,12 @@ def _hyperparameters(value: object) -> Any:
 
 
 def _yaml(path: Path, text: str) -> Any:
-    """Raises:  UsageError U37: PyYAML is not installed; ValueError: it is not YAML"""
+    """Raises:  UsageError U07: PyYAML is not installed; ValueError: it is not YAML"""
     try:
         import yaml  # type: ignore[import-untyped,unused-ignore]
     except ImportError as error:
         raise UsageError(
-            "U37",
+            "U07",
             "hyperparameters in YAML need PyYAML",
             saw=str(path),
             next=f"pip install pyyaml, or write {path.with_suffix('.json')}",

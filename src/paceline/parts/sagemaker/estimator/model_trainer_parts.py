@@ -16,7 +16,7 @@ _Part = TypeVar("_Part")
 def strict(kind: type[_Part]) -> type[_Part]:
     """Make the dataclass refuse a misspelt field, with the nearest spelling in the error.
 
-    Raises:  UsageError U53: when an instance is constructed
+    Raises:  UsageError U01: when an instance is constructed
     """
     plain = kind.__init__
     known = [one.name for one in fields(kind)]  # type: ignore[arg-type]
@@ -25,7 +25,7 @@ def strict(kind: type[_Part]) -> type[_Part]:
     def checked(self: _Part, *positional: Any, **given: Any) -> None:
         if positional:
             raise UsageError(
-                "U53",
+                "U01",
                 f"{kind.__name__} takes its fields by name",
                 saw=shown(positional[0]),
                 next=f"{kind.__name__}({known[0]}=...)",
@@ -38,7 +38,7 @@ def strict(kind: type[_Part]) -> type[_Part]:
 
 
 def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raises:  UsageError U53: an unknown name; the error has the nearest known name."""
+    """Raises:  UsageError U01: an unknown name; the error has the nearest known name."""
     known = list(known)
     for name in given:
         if name not in known:
@@ -47,7 +47,7 @@ def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> No
                 near = "distributed"
             saw = f"the nearest one is {near}" if near else f"fields are {', '.join(known)}"
             raise UsageError(
-                "U53",
+                "U01",
                 f"{owner} has no field {name!r}",
                 saw=saw,
                 next=f"write {near}=..." if near else f"leave {name} out",
@@ -188,13 +188,13 @@ class Networking:
 def of_kind(name: str, value: object, kind: type[_Part]) -> _Part:
     """The value itself if it is of this kind; None gives the defaults of the kind.
 
-    Raises:  UsageError U53: a value of another kind
+    Raises:  UsageError U01: a value of another kind
     """
     if value is None:
         return kind()
     if not isinstance(value, kind):
         saw = f"{type(value).__name__}, not paceline.estimator.{kind.__name__}"
-        raise UsageError("U53", f"{name} is a {kind.__name__}", saw=saw, next=f"{name}={kind.__name__}(...)")
+        raise UsageError("U01", f"{name} is a {kind.__name__}", saw=saw, next=f"{name}={kind.__name__}(...)")
     return value
 
 

@@ -89,11 +89,11 @@ class Session:
     def upload_data(self, path: str, bucket: str | None = None, key_prefix: str = "data", **_ignored: Any) -> str:
         """Upload a file or a directory and return its URL. Without an AWS account: the path itself, which is a channel on this machine too.
 
-        Raises:  UsageError U43: there is nothing at the path; E5x: S3 refused it
+        Raises:  UsageError U06: there is nothing at the path; E5x: S3 refused it
         """
         source = Path(path).expanduser().absolute()
         if not source.exists():
-            raise UsageError("U43", f"{path} is not there", saw=f"looked for {source}", next=f"ls {source.parent}")
+            raise UsageError("U06", f"{path} is not there", saw=f"looked for {source}", next=f"ls {source.parent}")
         aws = self._connected()
         if not isinstance(aws, Aws):
             console.notices([f"no AWS account here ({aws.what}); {path} itself is the channel"])

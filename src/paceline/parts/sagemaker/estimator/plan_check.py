@@ -23,7 +23,7 @@ def planned_row(plan: object, instance_type: str | None, hosts: int, max_run_sec
     """The planner's expectation for these hosts; None if there is no plan.
 
     `plan`: the value of planner=, a dict with `trace`, a file, and the length of the training: `steps`, or `epochs` and `samples`.
-    Raises:  UsageError U54: not such a dict, or no machine type that the catalogue has; P06: not a saved trace
+    Raises:  UsageError U31: not such a dict, or no machine type that the catalogue has; P06: not a saved trace
     """
     if plan is None:
         return None
@@ -31,7 +31,7 @@ def planned_row(plan: object, instance_type: str | None, hosts: int, max_run_sec
     machine = find_machine_type(instance_type) if instance_type else None
     if machine is None:
         raise UsageError(
-            "U54",
+            "U31",
             "planner= is about a machine type of the catalogue",
             saw=f"instance_type={instance_type!r}",
             next="instance_type='ml.g5.12xlarge', or leave planner out",
@@ -46,15 +46,15 @@ def planned_row(plan: object, instance_type: str | None, hosts: int, max_run_sec
 
 def _asked(plan: object) -> tuple[Workload, Goal]:
     if not isinstance(plan, Mapping) or "trace" not in plan:
-        raise UsageError("U54", "planner= is a dict with a trace", saw=repr(plan)[:80], next=_EXAMPLE)
+        raise UsageError("U31", "planner= is a dict with a trace", saw=repr(plan)[:80], next=_EXAMPLE)
     for key in plan:
         if key not in _KEYS:
             near = nearest(str(key), _KEYS)
             saw = f"the nearest one is {near}" if near else f"it has {', '.join(_KEYS)}"
-            raise UsageError("U54", f"planner= has no {key!r}", saw=saw, next=_EXAMPLE)
+            raise UsageError("U31", f"planner= has no {key!r}", saw=saw, next=_EXAMPLE)
         if key != "trace" and not _is_count(plan[key], whole=key != "epochs"):
             raise UsageError(
-                "U54", f"planner= has a {key!r} that is no number above 0", saw=repr(plan[key]), next=_EXAMPLE
+                "U31", f"planner= has a {key!r} that is no number above 0", saw=repr(plan[key]), next=_EXAMPLE
             )
     goal = Goal(steps=plan.get("steps"), epochs=plan.get("epochs"), samples=plan.get("samples"))
     return _workload(Path(str(plan["trace"]))), goal
@@ -72,5 +72,5 @@ def _workload(file: Path) -> Workload:
         saw = error.strerror if isinstance(error, OSError) else f"not JSON: {error}"
         next_step = f"paceline plan --save-trace {file} train.py"
         raise UsageError(
-            "U54", f"planner= names a trace that cannot be read: {file}", saw=str(saw), next=next_step
+            "U31", f"planner= names a trace that cannot be read: {file}", saw=str(saw), next=next_step
         ) from error

@@ -59,7 +59,7 @@ def sagemaker_options(
 ) -> dict[str, str]:
     """The engine's options for arguments of v2: the role, the image, the bucket of the code.
 
-    Raises:  UsageError U47: neither an image nor the versions that determine one
+    Raises:  UsageError U31: neither an image nor the versions that determine one
     """
     options = dict(machines.options)
     if values.get("role") is not None:
@@ -77,26 +77,26 @@ def sagemaker_options(
 
 
 def check_versions(class_name: str, values: Mapping[str, Any]) -> None:
-    """Raises:  UsageError U47: a version that is not text, or a py_version in another format."""
+    """Raises:  UsageError U31: a version that is not text, or a py_version in another format."""
     version, python = values.get("framework_version"), values.get("py_version")
     for name, value in (("framework_version", version), ("py_version", python)):
         if value is not None and not isinstance(value, str):
-            raise UsageError("U47", f"{name} is a text", saw=shown(value), next=f"{name}={str(value)!r}")
+            raise UsageError("U31", f"{name} is a text", saw=shown(value), next=f"{name}={str(value)!r}")
     if python is not None and python.startswith("py2"):
         raise UsageError(
-            "U47", f"{class_name} runs on Python 3", saw=f"py_version={python!r}", next="py_version='py311'"
+            "U31", f"{class_name} runs on Python 3", saw=f"py_version={python!r}", next="py_version='py311'"
         )
     if python is not None and not (python.startswith("py3") and python[2:].isdigit()):
         digits = "".join(filter(str.isdigit, python))
         raise UsageError(
-            "U47",
+            "U31",
             "py_version is written py3 or py311",
             saw=shown(python),
             next=f"py_version={'py' + (digits or '311')!r}",
         )
     if version is not None and not version.split(".")[0].isdigit():
         raise UsageError(
-            "U47", "framework_version is written 2.6.0", saw=shown(version), next="framework_version='2.6.0'"
+            "U31", "framework_version is written 2.6.0", saw=shown(version), next="framework_version='2.6.0'"
         )
 
 
@@ -113,7 +113,7 @@ def _framework_image(
             if class_name in _IMAGES
             else "image_uri=None"
         )
-        raise UsageError("U47", what, saw=saw, next="image_uri='ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG'")
+        raise UsageError("U31", what, saw=saw, next="image_uri='ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG'")
     kind = "gpu" if machines.gpus_per_host or machines.gpus_per_host is None else "cpu"
     return framework_image(_IMAGES[class_name], version, python, kind, values.get("image_uri_region") or region)
 
@@ -121,11 +121,11 @@ def _framework_image(
 def framework_image(name: str, version: str, python: str, kind: str, region: str | None) -> str:
     """The address of AWS's own image, such as pytorch-training 2.6.0 for gpu.
 
-    Raises:  UsageError U47: the registry of the region is not known
+    Raises:  UsageError U31: the registry of the region is not known
     """
     if region not in _REGIONS:
         raise UsageError(
-            "U47",
+            "U31",
             "the registry of framework images is not known for this region",
             saw=f"region {region}",
             next="engine_options={'region': 'us-west-2'}, or image_uri='...'",

@@ -134,7 +134,7 @@ def _other_version(spec: JobSpec) -> tuple[str, ...]:
 def not_fitted() -> UsageError:
     """The error for a question about a job before there is a job."""
     return UsageError(
-        "U49",
+        "U09",
         "this estimator has no training job yet",
         saw="fit() was not called",
         next="estimator.fit(...), or attach('JOB-NAME')",

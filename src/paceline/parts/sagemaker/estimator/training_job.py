@@ -176,7 +176,7 @@ class TrainingJobAnalytics:
 def find_job(text: str, around: Surroundings) -> TrainingJob:
     """The newest job with that name, or the job with that run id, of this directory or of this user.
 
-    Raises:  UsageError U48: no such job
+    Raises:  UsageError U09: no such job
     """
     known = []
     for run in list_runs(around.runs_root):
@@ -212,4 +212,4 @@ def shows_output(logs: object) -> bool:
 def no_such_job(text: str, known: Sequence[str]) -> UsageError:
     """The error for a name that no submitted job of this user has."""
     saw = f"runs that can be found: {', '.join(known[:5])}" if known else "no run can be found from here"
-    return UsageError("U48", f"no training job is called {text!r}", saw=saw, next="paceline ps --all")
+    return UsageError("U09", f"no training job is called {text!r}", saw=saw, next="paceline ps --all")

@@ -175,13 +175,13 @@ def allowed() -> Allowed:
 def listening(host: str, port: int) -> socket.socket:
     """A listening socket. A port that is in use is refused before anything else.
 
-    Raises:  UsageError E45
+    Raises:  UsageError U04
     """
     try:
         return sockets.listening(host, port)
     except OSError as error:
         raise UsageError(
-            "E45",
+            "U04",
             f"paceline sagemaker-local cannot listen on {host}:{port}",
             saw=error.strerror or str(error),
             next="paceline sagemaker-local --port 0 ...",
@@ -192,13 +192,13 @@ def listening(host: str, port: int) -> socket.socket:
 def listening_at(path: Path) -> Iterator[socket.socket]:
     """A UNIX socket that only this user can connect to. It is removed afterwards. A stale socket file is replaced.
 
-    Raises:  UsageError E45
+    Raises:  UsageError U04
     """
     try:
         listener = sockets.listening_at(path)
     except OSError as error:
         raise UsageError(
-            "E45",
+            "U04",
             f"paceline sagemaker-local cannot listen at {path}",
             saw=error.strerror or str(error),
             next="paceline sagemaker-local --unix ANOTHER_PATH ...",
@@ -239,7 +239,7 @@ def serve(
     """Serve until SIGINT or SIGTERM, then end every job. `ready` is called once the server answers requests. Its argument is the reason why
     this user's clients will not find the key by themselves, if there is a reason.
 
-    Raises:  UsageError E46: the directory cannot be used
+    Raises:  UsageError U22: the directory cannot be used
     """
     from paceline.parts.sagemaker.local.http_server import run_server
 

@@ -37,7 +37,7 @@ class JobStore:
     def open(self) -> None:
         """Take the directory, and read the jobs of earlier servers. A job that had not ended has failed.
 
-        Raises:  UsageError E46: another server has the directory, or it cannot be written
+        Raises:  UsageError U22: another server has the directory, or it cannot be written
         """
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ class JobStore:
             self.close()
             busy = isinstance(error, BlockingIOError)
             raise UsageError(
-                "E46",
+                "U22",
                 f"{self.directory} cannot be the directory of this server's jobs",
                 saw="another paceline sagemaker-local has it" if busy else f"{error.strerror}: {error.filename}",
                 next="paceline sagemaker-local --jobs-dir ANOTHER_DIRECTORY ...",
@@ -155,7 +155,7 @@ class JobStore:
             record = msgspec.json.decode(path.read_bytes(), type=JobRecord)
         except (OSError, ValueError, msgspec.ValidationError) as error:
             raise UsageError(
-                "E46",
+                "U22",
                 f"{path} is no job of paceline sagemaker-local",
                 saw=f"{type(error).__name__}: {error}",
                 next=f"mv {path.parent} ELSEWHERE",

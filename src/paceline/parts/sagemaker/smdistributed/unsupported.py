@@ -35,7 +35,7 @@ def refuse(module: str) -> NoReturn:
     """
     raise NotThere(
         _words(
-            "X24",
+            "U32",
             "smdistributed.modelparallel is not part of paceline",
             f"import {module}",
             "split the model with torch's own FSDP2 or DTensor; in transformers, leave the hyperparameter mp_parameters out",
@@ -51,7 +51,7 @@ def no_such_call(name: str, known: Iterable[str]) -> NeverExisted:
     if meant == DDP:
         next = f"from {DDP.rpartition('.')[0]} import DistributedDataParallel"
     what = f"{_MODULE} never had `{name}`" + (f"; `{meant.rpartition('.')[2]}` is meant" if meant else "")
-    return NeverExisted(_words("X22", what, f"an access to `{name}`", next))
+    return NeverExisted(_words("U32", what, f"an access to `{name}`", next))
 
 
 def no_such_tensorflow_call(name: str, known: Iterable[str]) -> NeverExisted:
@@ -59,7 +59,7 @@ def no_such_tensorflow_call(name: str, known: Iterable[str]) -> NeverExisted:
     meant = _MEANT_IN_TENSORFLOW.get(name) or nearest(name, known)
     what = f"smdistributed.dataparallel.tensorflow never had `{name}`" + (f"; `{meant}` is meant" if meant else "")
     next = f"dist.{meant}" if meant else "dir(dist) lists what there is; a gather or a barrier is Horovod's"
-    return NeverExisted(_words("X22", what, f"an access to `{name}`", next))
+    return NeverExisted(_words("U32", what, f"an access to `{name}`", next))
 
 
 def _words(code: str, what: str, saw: str, next: str) -> str:

@@ -38,7 +38,7 @@ def metrics_of(
 def write(args: argparse.Namespace) -> int:
     """Print the metrics, or write them to the file that the user named.
 
-    Raises:  UsageError P02, U03: --worst is no number; U22: the file cannot be written; as find_directories and judge_run
+    Raises:  UsageError U03: --worst is no number; U22: the file cannot be written; as find_directories and judge_run
     """
     worst = counted("--worst", args.worst, zero=True)
     directories = find_directories(args, "paceline report --format prometheus")

@@ -92,7 +92,7 @@ is in the printed address. [How to reach it from a laptop](howto/web.md), below 
 def run(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM.
 
-    Raises:  UsageError U55: cannot listen; U56: the token; U03: a value; as find_directories
+    Raises:  UsageError U04: cannot listen; U12: the token; U03: a value; as find_directories
     """
     access = _access(args)
     if args.beside_run and not _begins(Path(args.run)):
@@ -130,7 +130,7 @@ def _serve(server: WebServer, runs: RunList, args: argparse.Namespace) -> None:
 def _access(args: argparse.Namespace) -> Access:
     if args.bind not in _LOOPBACK and args.token_file is None:
         raise UsageError(
-            "U56",
+            "U12",
             f"--bind {args.bind} lets other machines ask, and --token-file is not given",
             saw="a token that was printed once is no secret on a network",
             next="ssh -L, or --token-file FILE and a proxy with TLS before it",
@@ -145,7 +145,7 @@ def _access(args: argparse.Namespace) -> Access:
 def _token(name: str) -> str:
     """The token in a file.
 
-    Raises:  UsageError U56: it cannot be read, is another user's to read, or is short
+    Raises:  UsageError U12: it cannot be read, is another user's to read, or is short
     """
     try:
         state = os.stat(name)
@@ -163,7 +163,7 @@ def _token(name: str) -> str:
 
 
 def _refused_token(name: str, what: str, saw: str, next: str = "umask 077; openssl rand -hex 24 > FILE") -> UsageError:
-    return UsageError("U56", f"the token file {name} {what}", saw=saw, next=next)
+    return UsageError("U12", f"the token file {name} {what}", saw=saw, next=next)
 
 
 def _listener(args: argparse.Namespace) -> socket.socket:
@@ -192,7 +192,7 @@ def _next_free(address: str) -> socket.socket:
 
 
 def _cannot_listen(where: str, error: OSError, next: str) -> UsageError:
-    return UsageError("U55", f"paceline web cannot listen at {where}", saw=error.strerror or str(error), next=next)
+    return UsageError("U04", f"paceline web cannot listen at {where}", saw=error.strerror or str(error), next=next)
 
 
 def _tell(args: argparse.Namespace, listener: socket.socket, token: str, run_id: str | None) -> None:

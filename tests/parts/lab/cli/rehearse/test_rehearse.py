@@ -63,11 +63,11 @@ def test_each_size_is_a_run_of_the_script_with_its_own_arguments():
 def test_bad_words_are_refused_in_four_parts():
     for argv, code in (
         (["--sizes", "1,x", "train.py"], "U03"),
-        (["--sizes", "0", "train.py"], "P02"),
-        (["--sizes", "2x0", "train.py"], "P02"),
+        (["--sizes", "0", "train.py"], "U03"),
+        (["--sizes", "2x0", "train.py"], "U03"),
         (["--sizes", "1,1", "train.py"], "U03"),
-        (["--steps", "-3", "train.py"], "P02"),
-        (["--timeout", "0", "train.py"], "P02"),
+        (["--steps", "-3", "train.py"], "U03"),
+        (["--timeout", "0", "train.py"], "U03"),
         (["--run-options", "'", "train.py"], "U03"),
         (["--local-hosts", "2", "--sizes", "1", "train.py"], "U03"),
         (["--local-hosts", "train.py", "train.py"], "U03"),
@@ -88,7 +88,7 @@ def test_ranks_that_the_memory_of_the_machine_cannot_hold_are_refused_before_any
     refuse_too_many([(1, 1), (2, 8)], 4 * 1024**3)
     with pytest.raises(UsageError) as refused:
         refuse_too_many([(1, 1), (1, 1000)], 64 * 1024**3)
-    assert refused.value.code == "P02" and "1000 ranks" in refused.value.what and "1x1000" in refused.value.next
+    assert refused.value.code == "U03" and "1000 ranks" in refused.value.what and "1x1000" in refused.value.next
 
 
 def test_a_probe_of_several_hosts_of_several_ranks_is_that_among_the_hosts():
@@ -125,7 +125,7 @@ def test_the_latest_rehearsal_a_file_a_directory_or_an_id(tmp_path):
     for name in ("nowhere.json", "bad.json", "empty.json"):
         with pytest.raises(UsageError) as refused:
             read_rehearsal(name)
-        assert refused.value.code == "P09"
+        assert refused.value.code == "U27"
 
 
 def answer(capsys, *argv, code=0):
@@ -166,9 +166,9 @@ def test_a_run_that_cannot_be_compared_is_refused(capsys, recording, tmp_path):
     run.segment("algo-1", 0, steps=6, world_size=1)
     made(tmp_path / "r.json", (1, 0.1))
     refused = answer(capsys, "--against", run.path, "--rehearsal", "r.json", code=3)
-    assert refused["code"] == "P11" and "6 steps" in refused["saw"]
+    assert refused["code"] == "X06" and "6 steps" in refused["saw"]
     longer = recording("r-000005")
     longer.identity()
     longer.segment("algo-1", 0, steps=30, world_size=1)
     other = answer(capsys, "--against", longer.path, "--rehearsal", "r.json", "--devices-per-host", "4", code=2)
-    assert other["code"] == "P11" and "--devices-per-host 1" in other["next"]
+    assert other["code"] == "X06" and "--devices-per-host 1" in other["next"]

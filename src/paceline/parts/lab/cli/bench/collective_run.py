@@ -150,7 +150,7 @@ def _pass_on(child: RunProcess, tell: Callable[[str], None]) -> None:
 
 def _refusal(refused: Mapping[str, str], question: BenchQuestion) -> UsageError:
     if refused["kind"] == "ranks":
-        return UsageError("X04", refused["text"], saw="1 rank", next="--nproc-per-node 2")
+        return UsageError("U05", refused["text"], saw="1 rank", next="--nproc-per-node 2")
     names = refused["text"].rpartition(" knows ")[2].split(", ") if " knows " in refused["text"] else []
     near = nearest((question.backend or "").lower(), names)
     return UsageError(

@@ -177,7 +177,7 @@ changes nothing and refused with any other: """
 def parse_argv(argv: Sequence[str]) -> argparse.Namespace:
     """The thing to measure in `what`, paceline bench's own options, those of `paceline run` in `run_argv`; a script and its arguments.
 
-    Raises:  UsageError U01 to U03: an unknown or invalid option; X01: nothing to measure
+    Raises:  UsageError U01 to U03: an unknown or invalid option; nothing to measure
     """
     step = _is_step(argv)
     form = _form(step)
@@ -189,7 +189,7 @@ def parse_argv(argv: Sequence[str]) -> argparse.Namespace:
         args.what = "sendrecv"
     if args.what is None:
         raise UsageError(
-            "X01",
+            "U03",
             "nothing was named to measure",
             saw=f"there are {', '.join([*FACTORS, STEP])}",
             next=VERB.examples[0][0],
@@ -197,7 +197,7 @@ def parse_argv(argv: Sequence[str]) -> argparse.Namespace:
     if args.what == STEP:
         if not step:
             raise UsageError(
-                "X01",
+                "U03",
                 "nccl-tests' options are those of a collective, not of step",
                 saw=" ".join(argv),
                 next="paceline bench step --help",
@@ -308,7 +308,7 @@ def _unknown(name: str, options: Sequence[str], argv: Sequence[str]) -> UsageErr
 def known(option: str, text: str, names: Sequence[str], *, every: str | None = "all") -> tuple[str, ...]:
     """The one name that the text means, or all names.
 
-    Raises:  UsageError X01: an unknown name; the error has the nearest known name
+    Raises:  UsageError U03: an unknown name; the error has the nearest known name
     """
     if text in names:
         return (text,)
@@ -316,7 +316,7 @@ def known(option: str, text: str, names: Sequence[str], *, every: str | None = "
         return tuple(names)
     near = nearest(text, names)
     raise UsageError(
-        "X01",
+        "U03",
         f"{option} {text!r} is none that can be measured" if option else f"there is no collective {text!r}",
         saw=f"there are {', '.join(names)}",
         next=f"{option or 'paceline bench'} {near or names[0]}",

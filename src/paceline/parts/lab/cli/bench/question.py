@@ -69,13 +69,13 @@ class BenchQuestion:
 def question_of(args: argparse.Namespace) -> BenchQuestion:
     """The question of a collective.
 
-    Raises:  UsageError X01: an unknown name; X02: impossible sizes; U03, P02: an impossible number or duration
+    Raises:  UsageError U03: an unknown name; impossible sizes; U03: an impossible number or duration
     """
     _refuse_theirs(args)
     (collective,) = known("", args.what, tuple(FACTORS), every=None)
     if args.pairs and collective != "sendrecv":
         raise UsageError(
-            "X01",
+            "U03",
             f"--pairs times a sendrecv between each two hosts, not {collective}",
             saw=f"{collective} --pairs",
             next="paceline bench --pairs",
@@ -104,7 +104,7 @@ def question_of(args: argparse.Namespace) -> BenchQuestion:
 def with_ranks(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The arguments of `paceline run`. Without a number of ranks, one is added: all GPUs of one host, or 2.
 
-    Raises:  UsageError U03, P02: -g or -t is not a number
+    Raises:  UsageError U03: -g or -t is not a number
     """
     argv: tuple[str, ...] = args.run_argv
     given = any(word.partition("=")[0] in ("--nproc-per-node", "--nproc_per_node") for word in argv)
@@ -127,10 +127,10 @@ def with_ranks(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[st
 
 
 def refuse_one_rank(job: Job) -> None:
-    """Raises:  UsageError X04: there is only one rank, so it has no peer."""
+    """Raises:  UsageError U05: there is only one rank, so it has no peer."""
     if job.max_hosts * job.ranks_per_host < 2:
         raise UsageError(
-            "X04",
+            "U05",
             "one rank has no other rank to exchange with",
             saw=f"{job.max_hosts} host, {job.ranks_per_host} rank",
             next="--nproc-per-node 2",
@@ -138,10 +138,10 @@ def refuse_one_rank(job: Job) -> None:
 
 
 def refuse_root(question: BenchQuestion, ranks: int) -> None:
-    """Raises:  UsageError X01: a root that is not a rank."""
+    """Raises:  UsageError U03: a root that is not a rank."""
     if question.collective == "broadcast" and any(root >= ranks for root in question.roots):
         raise UsageError(
-            "X01", f"-r {question.roots[0]} is no rank of this job", saw=f"{ranks} ranks, 0 to {ranks - 1}", next="-r 0"
+            "U03", f"-r {question.roots[0]} is no rank of this job", saw=f"{ranks} ranks, 0 to {ranks - 1}", next="-r 0"
         )
 
 
@@ -152,7 +152,7 @@ def _sizes(args: argparse.Namespace) -> tuple[int, ...]:
     if first > last:
         default = "" if args.maxbytes else f" (-e is {last_default} unless it is given)"
         raise UsageError(
-            "X02",
+            "U03",
             f"the smallest size, {size_text(first)}, is above the largest, {size_text(last)}{default}",
             saw=f"-b {args.minbytes or _FIRST} -e {args.maxbytes or last_default}",
             next=f"-b {size_text(first)} -e {size_text(first)}",
@@ -161,7 +161,7 @@ def _sizes(args: argparse.Namespace) -> tuple[int, ...]:
         return (first, last)
     if args.stepbytes and args.stepfactor:
         raise UsageError(
-            "X02",
+            "U03",
             "-i and -f are two ways from one size to the next",
             saw=f"-i {args.stepbytes} -f {args.stepfactor}",
             next="leave -f out",
@@ -172,7 +172,7 @@ def _sizes(args: argparse.Namespace) -> tuple[int, ...]:
     factor = None if factor == 1 else factor
     if not factor and (last - first) // (step or size_bytes("1M") or 1) >= _MOST_SIZES:
         raise UsageError(
-            "X02",
+            "U03",
             f"more than {_MOST_SIZES} sizes",
             saw=f"from {size_text(first)} to {size_text(last)} in steps of {size_text(step or 1024**2)}",
             next=f"-i {size_text(1 << ((last - first) // 32).bit_length())}",
@@ -184,7 +184,7 @@ def _size(option: str, text: str) -> int:
     value = size_bytes(text)
     if not value:
         what = "cannot be: a size is 1 byte or more" if value == 0 else f"{text!r} is no size"
-        raise UsageError("X02", f"{option} {what}", saw="sizes are 8, 4K, 128M or 1G", next=f"{option} 1M")
+        raise UsageError("U03", f"{option} {what}", saw="sizes are 8, 4K, 128M or 1G", next=f"{option} 1M")
     return value
 
 

@@ -102,7 +102,7 @@ def run_step(args: argparse.Namespace, environ: Mapping[str, str], tell: Callabl
 def plan_of(args: argparse.Namespace, environ: Mapping[str, str]) -> StepPlan:
     """The plan of the command line. Everything that `paceline run` would refuse of a try is refused here.
 
-    Raises:  UsageError X10, X11: an unknown strategy; X04: one rank; others as `paceline run`
+    Raises:  UsageError U03: an unknown strategy; U05: one rank; others as `paceline run`
     """
     from paceline.cli.run import verb as run_verb
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options, the thing to measure, and the words that are passed on to `paceline run`.
 
-    Raises:  UsageError U01 to U03: an unknown or invalid option; X01: nothing to measure
+    Raises:  UsageError U01 to U03: an unknown or invalid option; nothing to measure
     """
     if form(argv) is rehearse.FORM:
         return rehearse.parse(argv)

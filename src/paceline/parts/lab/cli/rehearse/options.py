@@ -31,7 +31,7 @@ def with_script(parser: VerbParser, argv: Sequence[str]) -> argparse.Namespace:
 
 
 def wanted_of(args: argparse.Namespace) -> RehearsalSpec:
-    """Raises:  UsageError U03: not a size, a number or a duration; P02: an impossible value."""
+    """Raises:  UsageError U03: not a size, a number or a duration; an impossible value."""
     each = counted("--nproc-per-node", args.nproc_per_node)
     if args.sizes and args.local_hosts:
         raise UsageError(

@@ -80,7 +80,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 def run(args: argparse.Namespace) -> int:
     """Try each size, write the measurements, print the prediction for larger sizes.
 
-    Raises:  UsageError P09: a size failed; the measurements before it are kept. U22: a file could not be written; the page was printed
+    Raises:  UsageError X05: a size failed; the measurements before it are kept. U22: a file could not be written; the page was printed
              KeyboardInterrupt, SystemExit: the user ended it; the measurements are kept
     """
     from paceline.cli.progress import ProgressLine
