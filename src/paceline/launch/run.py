@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from paceline import __version__
-from paceline.diagnosis.case import to_plain
 from paceline.errors import UsageError
 from paceline.facts import Job, Run
 from paceline.launch.agent import peer
@@ -35,6 +34,7 @@ from paceline.launch.ports import ReservedPorts, require_free, why_not_listening
 from paceline.launch.prepare import LaunchConfig
 from paceline.part import Beginning, first_answer, parts
 from paceline.probes.ports import is_local_address
+from paceline.recording.fact_json import to_json
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import create_run, make_run_directory, new_run_id, register, write_run
 from paceline.recording.writer import EventLog, write_json
@@ -60,7 +60,7 @@ async def serve_control(
             reply = await answer(request) if isinstance(request, dict) else {"ok": False, "error": "not an object"}
         except (ValueError, OSError, RecursionError) as error:
             reply = {"ok": False, "error": str(error)}
-        writer.write(json.dumps(reply).encode() + b"\n")
+        writer.write(to_json(reply).encode() + b"\n")
         writer.close()
 
     return await asyncio.start_unix_server(one, str(path), limit=_LONGEST_REQUEST_BYTES)
@@ -432,11 +432,7 @@ async def _answer(agent: Coordinator, request: dict[str, Any]) -> dict[str, Any]
             }
         case "look":
             looks, hosts = await agent.hang_monitor.look(_ranks_asked(request, agent), deep=request.get("deep") is True)
-            return {
-                "ok": True,
-                "looks": [to_plain(look) for look in looks],
-                "hosts": [to_plain(host) for host in hosts],
-            }
+            return {"ok": True, "looks": looks, "hosts": hosts}
         case other:
             return {"ok": False, "error": f"unknown command {other!r}"}
 

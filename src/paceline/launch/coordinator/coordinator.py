@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from paceline import __version__
-from paceline.diagnosis.case import Case, Confirmation, StepTiming, to_plain
+from paceline.diagnosis.case import Case, Confirmation, StepTiming
 from paceline.facts import Job, Placement, Run, SecondaryStatus, Status
 from paceline.launch.agent.agent import HostAgent
 from paceline.launch.coordinator.artifacts import ArtifactCollector
@@ -321,7 +321,7 @@ class Coordinator:
         self.feed(job_state.StopRequested(_now(), stop, now))
 
     def record(self, event: str, /, **fields: Any) -> None:
-        """Write one event to events.jsonl and report it for the terminal."""
+        """Write one event to events.jsonl and report it for the terminal. Facts among the fields are encoded in the file alone."""
         record = {"t_ns": fields.pop("t_ns", None) or time.time_ns(), "event": event, **fields}
         self._disk.write(self.events.append, record)
         self.hang_monitor.noted(record)
@@ -337,7 +337,7 @@ class Coordinator:
 
         def write() -> None:
             with suppress(OSError):
-                write_json(self.directory.step_timing_file(timing.attempt), to_plain(timing), indent=None)
+                write_json(self.directory.step_timing_file(timing.attempt), timing, indent=None)
 
         self._disk.offer(TIMING_BYTES * len(timing.ranks), write)
 
