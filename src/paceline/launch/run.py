@@ -4,6 +4,7 @@ import asyncio
 import errno
 import json
 import os
+import secrets
 import signal
 import sys
 import time
@@ -266,21 +267,27 @@ def _first_agent(
     local = _host_agent(
         job, config, own, directory, run.id, job.name, name, lambda message: agent.from_host(name, message)
     )
-    now = asyncio.get_running_loop().time()
+    now, seed = asyncio.get_running_loop().time(), own.begins.hash_seed
+    if seed is None and job.resume:
+        seed = 1 + secrets.randbelow(2**32 - 1)
     agent = Coordinator(
         job=job,
         run_facts=run,
-        address=job.master_addr,
         directory=directory,
         local=local,
         token=config.token,
-        hash_seed=own.begins.hash_seed,
-        agent_store=local.torch_directory is not None,
         token_source=config.token_source,
         token_file=config.token_file,
         report=reporter.event,
         events=EventLog(directory.events_file),
-        state=begin(job, now, own.begins.step, is_named=own.begins.is_named),
+        state=begin(
+            job,
+            now,
+            own.begins.step,
+            is_named=own.begins.is_named,
+            hash_seed=seed,
+            agent_store=local.torch_directory is not None,
+        ),
     )
     return agent
 

@@ -1,4 +1,4 @@
-"""Facts as JSON has them. A fact is a frozen dataclass; it is encoded where it is written, and decoded where what was written is used."""
+"""Facts and messages as JSON has them: encoded where they are written, and decoded where what was written is used."""
 
 import json
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -16,11 +16,13 @@ def to_json(value: Any, *, indent: int | None = None) -> str:
 
 
 def to_plain(fact: Any) -> dict[str, Any]:
-    """A fact as JSON has it, without fields at their default.
+    """A fact as JSON has it, without fields at their default; or a message without its tag.
 
     Holds:   from_plain(type(fact), to_plain(fact)) == fact
     """
     plain: dict[str, Any] = msgspec.to_builtins(fact, str_keys=True)
+    if isinstance(fact, msgspec.Struct):
+        return {name: value for name, value in plain.items() if name != fact.__struct_config__.tag_field}
     return {part.name: plain[part.name] for part in fields(fact) if getattr(fact, part.name) != _default(part)}
 
 

@@ -5,6 +5,7 @@ import threading
 import time
 from dataclasses import dataclass, field, replace
 
+import msgspec
 import pytest
 
 from paceline.diagnosis.case import Call, GroupCounters, Heartbeat, Level, Proof
@@ -14,13 +15,26 @@ from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.facts import Placement, RankExit, Run
 from paceline.findings import Cause, CauseFinding
 from paceline.launch.coordinator.hang_monitor import HangMonitor
-from paceline.launch.job.messages import HeartbeatMessage, SnapshotReply, SnapshotRequest, TraceReply, TraceRequest
-from paceline.launch.job.state import StartAttempt
+from paceline.launch.job.messages import (
+    HeartbeatMessage,
+    SnapshotReply,
+    SnapshotRequest,
+    StartAttemptMessage,
+    TraceReply,
+    TraceRequest,
+)
 
 SECOND = 1_000_000_000
 ENTRY = TraceEntry(group="0", index=1, operation="allreduce", created_ns=60 * SECOND)
-FORM = StartAttempt(0, (Placement(host="a", address="10.0.0.1", node_rank=0, first_rank=0, ranks=1),
-                Placement(host="b", address="10.0.0.2", node_rank=1, first_rank=1, ranks=1)))  # fmt: skip
+FORM = StartAttemptMessage(
+    attempt=0,
+    placements=(
+        Placement(host="a", address="10.0.0.1", node_rank=0, first_rank=0, ranks=1),
+        Placement(host="b", address="10.0.0.2", node_rank=1, first_rank=1, ranks=1),
+    ),
+    master_addr="10.0.0.1",
+    store_port=1,
+)
 RUN = Run(id="r-1", name="j", directory="/nowhere", command=(), started_ns=0, first_host="a")
 
 
@@ -375,7 +389,7 @@ def test_an_attempt_that_begins_during_a_look_has_no_part_in_it(hosts):
     def begin_anew(host, message):
         ask(host, message)
         if hosts.hang_monitor.attempt == 0:
-            hosts.hang_monitor.attempt_started(replace(FORM, attempt=1))
+            hosts.hang_monitor.attempt_started(msgspec.structs.replace(FORM, attempt=1))
 
     hosts.hang_monitor.ask = begin_anew
     hosts.stand_still()

@@ -32,10 +32,10 @@ from paceline.launch.job.messages import (
     Pong,
     SnapshotReply,
     SnapshotRequest,
+    StartAttemptMessage,
     TraceReply,
     TraceRequest,
 )
-from paceline.launch.job.state import StartAttempt
 from paceline.recording.segments import from_progress
 from paceline.recording.shipped import with_own_file
 
@@ -170,7 +170,7 @@ class HangMonitor:
 
     # ------------------------------------------------------------------------------------------------------- what is heard
 
-    def attempt_started(self, start: StartAttempt) -> None:
+    def attempt_started(self, start: StartAttemptMessage) -> None:
         """Begin a new attempt, and forget the previous attempt."""
         self.attempt = start.attempt
         self.placed = {
