@@ -29,12 +29,12 @@ from paceline.diagnosis.case import (
     Site,
     Stall,
     StepTiming,
-    to_plain,
 )
 from paceline.diagnosis.snapshots import Frame, HostSnapshot, RankSnapshot, Socket, ThreadStack
 from paceline.diagnosis.verdict import Diagnosis, diagnose
 from paceline.facts import RankRecord, Run, Step
 from paceline.recording.evidence import evidence
+from paceline.recording.fact_json import to_plain
 from paceline.recording.ring import Cell, RecordKind, RingReader, RingWriter
 from paceline.recording.runs import create_run, write_run
 from paceline.recording.segments import append_segment

@@ -17,11 +17,12 @@ from array import array
 from pathlib import Path
 
 from paceline.cli.report import VERB, run
-from paceline.diagnosis.case import Estimate, HeldUp, HostTiming, RankTiming, StepTiming, to_plain
+from paceline.diagnosis.case import Estimate, HeldUp, HostTiming, RankTiming, StepTiming
 from paceline.diagnosis.slow.step_timing import standing_out
 from paceline.facts import Run
 from paceline.probes.telemetry import Sampler
 from paceline.recording.evidence import evidence
+from paceline.recording.fact_json import to_plain
 from paceline.recording.lateness import LatenessFile, LatenessFrame, LateRow, late_rows
 from paceline.recording.layout import RunDirectory
 from paceline.recording.ring import HEADER_BYTES, RECORD, RECORD_BYTES, Basis, Cell, RecordKind, RingReader, RingWriter

@@ -9,10 +9,11 @@ import pytest
 
 from paceline.cli import main
 from paceline.cli.run.terminal import RunTerminal
-from paceline.diagnosis.case import Level, Stall, to_plain
+from paceline.diagnosis.case import Level, Stall
 from paceline.diagnosis.snapshots import Child, Frame, RankSnapshot, ThreadStack
 from paceline.findings import CauseFinding, Confidence, Severity
 from paceline.launch.agent.output import Pump
+from paceline.recording.fact_json import to_plain
 from paceline.terminal_text import BOLD, BOLD_GREEN, BOLD_RED, BOLD_YELLOW, DIM
 from paceline.views.live import _WRITERS
 from paceline.views.logs import log_line, log_line_json

@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from paceline.cli import main
-from paceline.diagnosis.case import to_plain
 from paceline.diagnosis.snapshots import Frame, RankSnapshot, ThreadStack
 from paceline.process_identity import start_ticks
+from paceline.recording.fact_json import to_plain
 from paceline.recording.liveness import this_machine
 
 

@@ -23,12 +23,13 @@ from statistics import median
 from typing import Any
 
 from paceline.diagnosis.build_case import build_case
-from paceline.diagnosis.case import StepTiming, to_plain
+from paceline.diagnosis.case import StepTiming
 from paceline.diagnosis.flight_recorder import TraceEntry
 from paceline.diagnosis.slow.step_timing import StepTimer
 from paceline.diagnosis.verdict import Diagnosis, diagnose
 from paceline.facts import RankRecord, Run
 from paceline.findings import Confidence
+from paceline.recording.fact_json import to_plain
 from paceline.rules import discover
 
 FOLDER = Path(__file__).parent / "data" / "stretches"

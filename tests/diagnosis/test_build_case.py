@@ -1,12 +1,17 @@
 """A case from the events of a run: whole, in part, and damaged."""
 
+from dataclasses import replace
+
 import pytest
 
 from paceline.diagnosis.build_case import build_case, case_of
-from paceline.diagnosis.case import Call, Divergence, Heartbeat, Level, Stall, StepTiming, to_plain
+from paceline.diagnosis.case import Call, Divergence, Heartbeat, Level, Stall, StepTiming
 from paceline.diagnosis.crash.exits import failures
 from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
 from paceline.facts import Evidence, RankError, RankExit, RankRecord, Run
+from paceline.recording.fact_json import to_plain
+from paceline.recording.jsonl import read_json_lines
+from paceline.recording.writer import EventLog
 
 RUN = Run(id="r-1", name="job", directory="/runs/r-1", command=("train.py",), started_ns=0, first_host="algo-1")
 STARTED = {"t_ns": 1, "event": "attempt_started", "attempt": 0, "world_size": 2}
@@ -98,6 +103,24 @@ def test_host_looks_divergences_and_the_newest_tempo_come_back():
     assert case.divergences == (divergence,)
     assert case.host_looks["algo-1"].load_1m == 2.0
     assert case.tempo == tempos[1]
+
+
+def test_a_job_is_judged_by_the_same_case_while_it_runs_and_from_its_recording(tmp_path):
+    look = RankSnapshot(host="algo-1", rank=1, pid=5, at_ns=11_000)
+    tempo = StepTiming(window_seconds=1, from_step=1, to_step=5, step_seconds=0.1, ranks=())
+    events = (
+        STARTED,
+        {"t_ns": 2, "event": "tempo", "tempo": tempo},
+        {"t_ns": 3, "event": "standstill", "standstill": STANDSTILL, "pulses": [pulse(0, calls={"0": 4})]},
+        {"t_ns": 4, "event": "look", "rank": 1, "look": look},
+    )
+    log = EventLog(tmp_path / "events.jsonl")
+    for event in events:
+        log.append(event)
+    recorded, complaint = read_json_lines(log.path)
+    live, later = built(*events), built(*recorded)
+    assert live.looks[1] is look and live.standstill is STANDSTILL and live.tempo is tempo
+    assert not complaint and replace(live, events=()) == replace(later, events=())
 
 
 def test_a_malformed_event_is_named_and_the_rest_counts():

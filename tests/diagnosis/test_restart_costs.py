@@ -2,9 +2,9 @@
 
 import pytest
 
-from paceline.diagnosis.case import to_plain
 from paceline.diagnosis.restart_costs import EVENT, NotUsed, Restart, restart, totals
 from paceline.facts import RankRecord
+from paceline.recording.fact_json import to_plain
 
 HOUR_NS = 3600 * 10**9
 STARTED_NS = 1000 * HOUR_NS

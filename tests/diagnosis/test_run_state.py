@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.case import Level, Stall, to_plain
+from paceline.diagnosis.case import Level, Stall
 from paceline.diagnosis.run_state import Tone, run_state
 from paceline.facts import Evidence, RankRecord, Run, SecondaryStatus, Status
 from paceline.findings import CauseFinding, Confidence
+from paceline.recording.fact_json import to_plain
 from paceline.views.pace import pace
 from paceline.views.ps import ListedRun, ps_facts, ps_text
 from paceline.views.run_state import stall_line, state_note, state_words

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.case import Case, Estimate, RankTiming, StepTiming
+from paceline.diagnosis.case import Case, Estimate, Level, RankTiming, Stall, StepTiming
 from paceline.diagnosis.time_limit import (
     epochs_of,
     forecast,
@@ -16,6 +16,7 @@ from paceline.diagnosis.time_limit import (
     will_be_cut,
 )
 from paceline.facts import RankRecord, Run, Step
+from paceline.recording.fact_json import to_plain
 
 SECOND = 1_000_000_000
 RUN = Run(id="r-1", name="", directory="/r", command=(), started_ns=1, first_host="algo-1", finished_ns=100 * SECOND)
@@ -157,9 +158,11 @@ def test_an_evaluation_is_told_from_computing():
     assert spent["compute"] == pytest.approx(35.0)
 
 
-def test_a_stall_is_taken_out_of_what_it_happened_in():
+@pytest.mark.parametrize("written", [to_plain, lambda stall: stall], ids=["recorded", "live"])
+def test_a_stall_is_taken_out_of_what_it_happened_in(written):
+    stall = Stall(level=Level.STALL, since_ns=40 * SECOND, detected_ns=44 * SECOND, threshold_seconds=3.0)
     still = (
-        {"event": "standstill", "t_ns": 44 * SECOND, "standstill": {"since_ns": 40 * SECOND}},
+        {"event": "standstill", "t_ns": 44 * SECOND, "standstill": written(stall)},
         {"event": "standstill_over", "t_ns": 60 * SECOND},
     )
     spent = dict(where_the_time_went(case(events=still)))

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.case import Case, Level, Stall, to_plain
+from paceline.diagnosis.case import Case, Level, Stall
 from paceline.diagnosis.verdict import LiveJudgement, diagnose, told_otherwise
 from paceline.facts import RankRecord, Run
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.recording.fact_json import to_plain
 from paceline.rules import all_causes
 
 SECOND = 1_000_000_000

@@ -2,8 +2,9 @@
 
 import pytest
 
-from paceline.diagnosis.case import Level, from_plain, to_plain
+from paceline.diagnosis.case import Level
 from paceline.findings import NO_CODE, CauseFinding, Confidence
+from paceline.recording.fact_json import from_plain, to_plain
 
 
 def finding(code, level, confidence=Confidence.UNCLEAR):

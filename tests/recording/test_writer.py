@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from paceline.facts import RankExit
+from paceline.recording.fact_json import from_plain
 from paceline.recording.jsonl import read_json_lines
 from paceline.recording.writer import EventLog, JsonLines, write_json
 
@@ -16,6 +18,16 @@ def test_an_event_is_one_line_with_its_time(tmp_path):
     log.close()
     assert said == {"t_ns": 7, "event": "host_joined", "host": "algo-1"}
     assert (tmp_path / "events.jsonl").read_text() == '{"t_ns":7,"event":"host_joined","host":"algo-1"}\n'
+
+
+def test_a_fact_in_an_event_is_encoded_in_the_file_alone(tmp_path):
+    log = EventLog(tmp_path / "events.jsonl", clock_ns=lambda: 7)
+    end = RankExit(host="algo-1", rank=0, attempt=0, code=1, time_ns=5)
+    assert log.record("ended", exits=[end])["exits"][0] is end
+    log.close()
+    (exit,) = json.loads((tmp_path / "events.jsonl").read_text())["exits"]
+    assert exit == {"host": "algo-1", "rank": 0, "attempt": 0, "code": 1, "time_ns": 5}
+    assert from_plain(RankExit, exit) == end and from_plain(RankExit, end) is end
 
 
 def test_an_event_from_another_host_keeps_its_own_time(tmp_path):

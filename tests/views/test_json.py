@@ -33,7 +33,7 @@ from paceline.cli.completion.script import completion_facts
 from paceline.cli.help import names_facts, page_facts
 from paceline.cli.programs.schema_keys import BEFORE, SCHEMAS, keys_of
 from paceline.contract.tree import Tree, write_config
-from paceline.diagnosis.case import Case, Estimate, Forecast, HeldUp, RankTiming, StepTiming, to_plain
+from paceline.diagnosis.case import Case, Estimate, Forecast, HeldUp, RankTiming, StepTiming
 from paceline.diagnosis.run_comparison import RunComparison
 from paceline.diagnosis.run_state import run_state
 from paceline.diagnosis.snapshots import Child, Frame, RankSnapshot, Socket, ThreadStack
@@ -85,6 +85,7 @@ from paceline.parts.web.serve.log_search import Search, found_lines
 from paceline.parts.web.views import metrics as metrics_view
 from paceline.probes.gpus import Gpu
 from paceline.recording.clocks import HostClocks
+from paceline.recording.fact_json import to_plain
 from paceline.recording.lateness import late_rows
 from paceline.recording.layout import RunDirectory
 from paceline.recording.log_tails import LogEnd

@@ -2,8 +2,8 @@
 
 import pytest
 
-from paceline.diagnosis.case import to_plain
 from paceline.diagnosis.restart_costs import EVENT, NotUsed, Restart, RestartTotals, Resumption, totals
+from paceline.recording.fact_json import to_plain
 from paceline.views.live import event_text
 from paceline.views.restarts import restart_line, restart_lines, restarts_facts, restarts_text, resumed_line
 

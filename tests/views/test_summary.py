@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.case import Estimate, HeldUp, RankTiming, StepTiming, to_plain
+from paceline.diagnosis.case import Estimate, HeldUp, RankTiming, StepTiming
 from paceline.facts import Evidence, RankError, RankExit, RankRecord, Run, SecondaryStatus, Status, Step
+from paceline.recording.fact_json import to_plain
 from paceline.views.summary import summary_facts, summary_text
 
 SECOND = 1_000_000_000

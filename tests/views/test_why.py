@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from paceline.api.handle import RunHandle
-from paceline.diagnosis.case import Case, Forecast, Level, Stall, StepTiming, to_plain
+from paceline.diagnosis.case import Case, Forecast, Level, Stall, StepTiming
 from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.facts import Evidence, RankExit, RankRecord, Run, SecondaryStatus, Status
 from paceline.findings import CauseFinding, Confidence
+from paceline.recording.fact_json import to_plain
 from paceline.terminal_text import BOLD_RED, painted
 from paceline.views.documents import json_text
 from paceline.views.live import event_text

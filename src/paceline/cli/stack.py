@@ -9,13 +9,13 @@ from typing import Any
 from paceline.cli.parsing import find_directories
 from paceline.cli.progress import ProgressLine
 from paceline.cli.terminal import use_color
-from paceline.diagnosis.case import fact_or_none
 from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.errors import HostLost, NotEnoughEvidence, UsageError
 from paceline.facts import Run
 from paceline.option import FURTHER_DIRECTORIES, RANKS, RUN, RUN_DIR, Option, Verb
 from paceline.recording.control import ask
 from paceline.recording.evidence import read_run
+from paceline.recording.fact_json import fact_or_none
 from paceline.recording.layout import RunDirectory
 from paceline.recording.rank_sets import parse_ranks, spell_ranks
 from paceline.views.documents import json_text

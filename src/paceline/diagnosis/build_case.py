@@ -17,12 +17,12 @@ from paceline.diagnosis.case import (
     Replica,
     Stall,
     StepTiming,
-    from_plain,
 )
 from paceline.diagnosis.crash.root_cause import with_early_ends
 from paceline.diagnosis.hang.wait_graph import with_known_numbers
 from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
 from paceline.facts import Evidence, RankExit, RankRecord, Run
+from paceline.recording.fact_json import from_plain
 from paceline.spelling import plural
 
 T = TypeVar("T")

@@ -1,22 +1,18 @@
-"""The facts from which causes are judged. They are frozen data that is sent as JSON: `to_plain` and `from_plain` convert it.
+"""The facts from which causes are judged. They are frozen data; `recording/fact_json.py` has them as JSON.
 
 `None` means that paceline could not look, never "fine" and never zero. Stamps are Unix ns on the first host's clock, corrected for
 the offsets between hosts.
 """
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeVar
-
-import msgspec
+from typing import Any
 
 from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
 from paceline.facts import RankExit, RankRecord, Run
 from paceline.findings import Level as Level
 from paceline.recording.rank_sets import named_ranks
-
-T = TypeVar("T")
 
 # How long no rank may make progress before that alone counts as a hang. The same holds for a rank that waits for a disk or a file system,
 # which may show nothing until it is done.
@@ -621,36 +617,3 @@ class Case:
             return record.host
         pulse = self.pulses.get(rank)
         return pulse.host if pulse is not None else "?"
-
-
-def to_plain(value: Any) -> dict[str, Any]:
-    """A fact as JSON has it, without fields at their default.
-
-    Holds:   from_plain(type(value), to_plain(value)) == value
-    """
-    plain: dict[str, Any] = msgspec.to_builtins(value, str_keys=True)
-    return {part.name: plain[part.name] for part in fields(value) if getattr(value, part.name) != _default(part)}
-
-
-def _default(part: Field[Any]) -> Any:
-    return part.default_factory() if part.default_factory is not MISSING else part.default
-
-
-def from_plain(kind: type[T], plain: Any) -> T:
-    """The fact from JSON; keys of a later version are ignored.
-
-    Raises:  msgspec.ValidationError: it is none
-    """
-    try:
-        return msgspec.convert(plain, kind, strict=False)
-    except (TypeError, ValueError, OverflowError) as error:
-        # Half of a surrogate pair in a key, or a number that is no integer: msgspec has no message of its own for these.
-        raise error if isinstance(error, msgspec.ValidationError) else msgspec.ValidationError(str(error)) from None
-
-
-def fact_or_none(kind: type[T], plain: Any) -> T | None:
-    """The fact from JSON; None: it is none, as in a damaged recording or one of a later version."""
-    try:
-        return from_plain(kind, plain)
-    except msgspec.ValidationError:
-        return None

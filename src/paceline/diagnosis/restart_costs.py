@@ -6,8 +6,8 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
-from paceline.diagnosis.case import fact_or_none
 from paceline.facts import RankRecord
+from paceline.recording.fact_json import fact_or_none
 
 EVENT = "attempt_began"
 RESUMED = "resumed"

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from paceline.diagnosis.case import Level, Stall, fact_or_none
+from paceline.diagnosis.case import Level, Stall
 from paceline.diagnosis.verdict import reading_order
 from paceline.facts import Run, SecondaryStatus, Status
 from paceline.findings import CauseFinding, Confidence
+from paceline.recording.fact_json import fact_or_none
 
 Event = Mapping[str, Any]
 # Over once the ranks continue.

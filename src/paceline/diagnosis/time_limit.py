@@ -5,9 +5,10 @@ from math import ceil
 from statistics import fmean, median
 from typing import Any
 
-from paceline.diagnosis.case import Case, Forecast, StepTiming
+from paceline.diagnosis.case import Case, Forecast, Stall, StepTiming
 from paceline.diagnosis.time_breakdown import TimeSpent, time_spent
 from paceline.facts import RankRecord
+from paceline.recording.fact_json import fact_or_none
 
 FIRST_FORECAST_STEP = 20
 RESERVE_FRACTION = 0.10
@@ -262,9 +263,8 @@ def _stalls(case: Case, end_ns: int) -> float:
     total, began = 0.0, None
     for event in case.events:
         if event.get("event") == "standstill" and began is None:
-            still = event.get("standstill")
-            since = still.get("since_ns") if isinstance(still, Mapping) else None
-            began = since if isinstance(since, int) else event.get("t_ns")
+            still = fact_or_none(Stall, event.get("standstill"))
+            began = event.get("t_ns") if still is None else still.since_ns
         elif event.get("event") == "standstill_over" and began is not None:
             total += max((event.get("t_ns") or began) - began, 0) / 1e9
             began = None

@@ -4,12 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paceline.diagnosis.case import Case, Level, fact_or_none
+from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.grounds import not_surer_than_its_grounds
 from paceline.diagnosis.hang.unexplained import unexplained
 from paceline.diagnosis.unexplained_time import unexplained_time
 from paceline.facts import host_order
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.recording.fact_json import fact_or_none
 
 SURER = {Confidence.HIGH: 0, Confidence.LIKELY: 1, Confidence.UNCLEAR: 2}
 _ORDER: dict[str, int] = {level: place for place, level in enumerate((

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import json
 import os
+import secrets
 import signal
 import sys
 import time
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from paceline import __version__
-from paceline.diagnosis.case import to_plain
 from paceline.errors import UsageError
 from paceline.facts import Job, Run
 from paceline.launch.agent import peer
@@ -35,6 +35,7 @@ from paceline.launch.ports import ReservedPorts, require_free, why_not_listening
 from paceline.launch.prepare import LaunchConfig
 from paceline.part import Beginning, first_answer, parts
 from paceline.probes.ports import is_local_address
+from paceline.recording.fact_json import to_json
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import create_run, make_run_directory, new_run_id, register, write_run
 from paceline.recording.writer import EventLog, write_json
@@ -60,7 +61,7 @@ async def serve_control(
             reply = await answer(request) if isinstance(request, dict) else {"ok": False, "error": "not an object"}
         except (ValueError, OSError, RecursionError) as error:
             reply = {"ok": False, "error": str(error)}
-        writer.write(json.dumps(reply).encode() + b"\n")
+        writer.write(to_json(reply).encode() + b"\n")
         writer.close()
 
     return await asyncio.start_unix_server(one, str(path), limit=_LONGEST_REQUEST_BYTES)
@@ -266,21 +267,27 @@ def _first_agent(
     local = _host_agent(
         job, config, own, directory, run.id, job.name, name, lambda message: agent.from_host(name, message)
     )
-    now = asyncio.get_running_loop().time()
+    now, seed = asyncio.get_running_loop().time(), own.begins.hash_seed
+    if seed is None and job.resume:
+        seed = 1 + secrets.randbelow(2**32 - 1)
     agent = Coordinator(
         job=job,
         run_facts=run,
-        address=job.master_addr,
         directory=directory,
         local=local,
         token=config.token,
-        hash_seed=own.begins.hash_seed,
-        agent_store=local.torch_directory is not None,
         token_source=config.token_source,
         token_file=config.token_file,
         report=reporter.event,
         events=EventLog(directory.events_file),
-        state=begin(job, now, own.begins.step, is_named=own.begins.is_named),
+        state=begin(
+            job,
+            now,
+            own.begins.step,
+            is_named=own.begins.is_named,
+            hash_seed=seed,
+            agent_store=local.torch_directory is not None,
+        ),
     )
     return agent
 
@@ -432,11 +439,7 @@ async def _answer(agent: Coordinator, request: dict[str, Any]) -> dict[str, Any]
             }
         case "look":
             looks, hosts = await agent.hang_monitor.look(_ranks_asked(request, agent), deep=request.get("deep") is True)
-            return {
-                "ok": True,
-                "looks": [to_plain(look) for look in looks],
-                "hosts": [to_plain(host) for host in hosts],
-            }
+            return {"ok": True, "looks": looks, "hosts": hosts}
         case other:
             return {"ok": False, "error": f"unknown command {other!r}"}
 

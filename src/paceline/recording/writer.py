@@ -1,7 +1,6 @@
 """Writes the agent's files of a recording: JSON lines that outlive a crash and a full disk. Reads nothing back."""
 
 import errno
-import json
 import os
 import time
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.atomic_write import write_whole
+from paceline.recording.fact_json import to_json
 from paceline.recording.plain_files import OTHERS_READ, make_folder, open_plain, write_plain
 
 LINES_LOST = "lines_lost"
@@ -98,17 +98,17 @@ def append_whole_records(path: Path, records: bytes, record_bytes: int) -> None:
         os.close(file)
 
 
-def write_json(path: Path, value: dict[str, Any], *, mode: int = OTHERS_READ, indent: int | None = 1) -> None:
+def write_json(path: Path, value: Any, *, mode: int = OTHERS_READ, indent: int | None = 1) -> None:
     """A whole file at once: a reader sees the old one, the new one or none, never half of it. `mode`: as far as the umask allows.
 
     Raises:  OSError: the disk refused it; nothing is left behind
     """
     make_folder(path.parent)
-    write_whole(path, json.dumps(value, indent=indent, default=str) + "\n", mode=mode)
+    write_whole(path, to_json(value, indent=indent) + "\n", mode=mode)
 
 
 def _line(record: dict[str, Any]) -> bytes:
-    return json.dumps(record, separators=(",", ":"), default=str).encode() + b"\n"
+    return to_json(record).encode() + b"\n"
 
 
 def _ends_inside_a_line(path: Path) -> bool:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.diagnosis.case import Forecast, Stall, fact_or_none
+from paceline.diagnosis.case import Forecast, Stall
 from paceline.diagnosis.restart_costs import EVENT as ATTEMPT_BEGAN
 from paceline.diagnosis.restart_costs import RESUMED, Restart, Resumption
 from paceline.diagnosis.time_limit import forecast_text, will_be_cut
@@ -12,6 +12,7 @@ from paceline.errors import PacelineError
 from paceline.facts import SecondaryStatus
 from paceline.findings import CauseFinding, Finding, Severity
 from paceline.part import parts
+from paceline.recording.fact_json import fact_or_none
 from paceline.recording.rank_sets import named_ranks
 from paceline.views.error import error_text
 from paceline.views.restarts import restart_finding, restart_line, resumed_line

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from paceline.diagnosis.case import to_plain
 from paceline.diagnosis.snapshots import Child, Frame, RankSnapshot, ThreadStack
 from paceline.diagnosis.stacks import OUR_EXCHANGE, first_users_frame, frames_of, is_own, without_our_inside
+from paceline.recording.fact_json import to_plain
 from paceline.recording.rank_sets import named_ranks
 from paceline.spelling import plural
 from paceline.terminal_text import BOLD, DIM, painted

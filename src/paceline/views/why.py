@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from paceline.diagnosis.case import Case, Level, Stall, fact_or_none
+from paceline.diagnosis.case import Case, Level, Stall
 from paceline.diagnosis.restart_costs import totals
 from paceline.diagnosis.run_state import how_it_ended, run_state
 from paceline.diagnosis.time_limit import forecast_text, will_be_cut
@@ -15,6 +15,7 @@ from paceline.diagnosis.verdict import Diagnosis
 from paceline.facts import SecondaryStatus
 from paceline.findings import NO_CODE, CauseFinding, Confidence
 from paceline.part import GoesOn
+from paceline.recording.fact_json import fact_or_none
 from paceline.recording.rank_sets import named_ranks, spell_ranks
 from paceline.spelling import plural
 from paceline.terminal_text import BOLD, BOLD_RED, BOLD_YELLOW, painted

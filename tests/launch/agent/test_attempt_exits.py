@@ -38,8 +38,8 @@ def end(rank, code, *, signalled_ns=0):
 
 
 def reported(tmp_path, act, state=None):
-    """What a host with ranks 4 and 5 has reported when `act(exits)` is over, and its events."""
-    said, events = [], []
+    """What a host with ranks 4 and 5 has reported when `act(exits)` is over, and of that the judged exits."""
+    said = []
 
     async def main():
         exits = AttemptExits(
@@ -55,14 +55,15 @@ def reported(tmp_path, act, state=None):
             ),
             companions=Companions("h", list, print, print, print),
             report=said.append,
-            event=lambda name, **fields: events.append((name, fields)),
+            event=print,
             spawn=asyncio.ensure_future,
         )  # fmt: skip
         await act(exits)
         return exits
 
     exits = asyncio.run(main())
-    return exits, [(message.exit.rank, message.exit.code, message.early, message.resumable) for message in said], events
+    told = [(message.exit.rank, message.exit.code, message.early, message.resumable) for message in said]
+    return exits, told, [message.exit for message in said if not message.early]
 
 
 def test_an_end_is_reported_once_it_is_judged(tmp_path):
@@ -71,12 +72,8 @@ def test_an_end_is_reported_once_it_is_judged(tmp_path):
         exits.ended(end(5, 3), [])
         await exits.judged()
 
-    exits, said, events = reported(tmp_path, act)
+    exits, said, _ = reported(tmp_path, act)
     assert sorted(said) == [(4, 0, False, False), (5, 3, False, False)]
-    assert sorted((name, fields["rank"], fields["attempt"]) for name, fields in events) == [
-        ("rank_exited", 4, 2),
-        ("rank_exited", 5, 2),
-    ]
     assert not exits.keep_state
 
 
@@ -109,10 +106,10 @@ def test_a_rank_that_ended_by_itself_as_the_others_were_killed_is_judged_before_
         await exits.report_early()
 
     (tmp_path / "1004.json").write_text(json.dumps({"type": "KeyError", "message": "'x'", "time_ns": 1}))
-    _, said, events = reported(tmp_path, act, State())
+    _, said, judged = reported(tmp_path, act, State())
     assert (4, 1, False, False) in said and (4, 1, True, False) not in said
     assert {rank for rank, *_ in said} == {4, 5}
-    assert [fields["error"]["type"] for name, fields in events if fields["rank"] == 4] == ["KeyError"]
+    assert [exit.error.type for exit in judged if exit.rank == 4] == ["KeyError"]
 
 
 def test_a_rank_that_found_another_state_is_named(tmp_path):
@@ -134,9 +131,9 @@ def test_if_a_companion_is_lost_that_is_why_each_rank_ended(tmp_path):
         exits.report_not_run(5, Ending(1, note=exits.companions.lost))
         await exits.judged()
 
-    _, said, events = reported(tmp_path, act)
+    _, said, judged = reported(tmp_path, act)
     assert sorted(said) == [(4, 1, False, False), (5, 1, False, False)]
-    assert {fields["note"] for _, fields in events} == {"the server of h ended with 3"}
+    assert {exit.note for exit in judged} == {"the server of h ended with 3"}
 
 
 @pytest.mark.parametrize(

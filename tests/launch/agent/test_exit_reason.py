@@ -183,6 +183,8 @@ def test_a_message_without_end_is_cut_as_in_a_ranks_own_file(tmp_path):
     (tmp_path / "torchelastic_1.json").write_text(json.dumps(recorded))
     error = ended(tmp_path, 3).error
     assert error.type == "RuntimeError" and error.message == "x" * 4096
+    (tmp_path / "torchelastic_1.json").write_text(json.dumps({"message": {"message": "x" * 100_000}}))
+    assert ended(tmp_path, 3).error.type == "x" * 4096
 
 
 @pytest.mark.parametrize(
@@ -194,11 +196,24 @@ def test_a_message_without_end_is_cut_as_in_a_ranks_own_file(tmp_path):
         ),
         ({"type": "E", "message": 7, "file": ["f"], "line": "3"}, {"message": "", "file": None, "line": None}),
         ({"type": "t" * 99_999}, {"type": "t" * 4096}),
+        ({"type": "E", "message": "caf\udce9"}, {"message": "caf?"}),
+        ({"type": "E", "line": 1 << 63}, {"line": None}),
         ({"type": "E", "time_ns": "soon"}, None),
+        ({"type": "E", "time_ns": 1 << 63}, None),
         ({"time_ns": 5}, None),
         (["E"], None),
     ],
-    ids=["a line of code of 100 kB", "other types", "a long name", "no time", "no type", "a list"],
+    ids=[
+        "a line of code of 100 kB",
+        "other types",
+        "a long name",
+        "no UTF-8",
+        "no line",
+        "no time",
+        "another time",
+        "no type",
+        "a list",
+    ],
 )
 def test_what_a_rank_wrote_about_its_exception_has_the_types_and_lengths_that_other_hosts_take(
     tmp_path, written, known

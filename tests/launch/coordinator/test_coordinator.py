@@ -5,7 +5,7 @@ import contextlib
 import inspect
 import json
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +17,7 @@ from paceline.launch.job.framed_connection import MAX_HELLO_BYTES, NO_MAC, greet
 from paceline.launch.job.messages import EventMessage, ExitedMessage, Hello, StartAttemptMessage, decode, encode
 from paceline.launch.job.outcome import Stop, StopKind, stopped
 from paceline.launch.job.state import Dismiss, JobPhase, begin
+from paceline.recording.fact_json import from_plain, to_plain
 from paceline.recording.layout import RunDirectory
 from paceline.recording.writer import EventLog
 
@@ -58,7 +59,6 @@ def first_agent(tmp_path, **terms):
     agent = Coordinator(
         job=job,
         run_facts=Run(id="r-1", name="j", directory=str(directory.path), command=(), started_ns=0, first_host="first"),
-        address="127.0.0.1",
         directory=directory,
         local=QuietHost(),
         token=None,
@@ -330,6 +330,9 @@ def test_every_host_is_told_the_first_hosts_strategy_and_a_notice_of_all_ranks_i
         while not isinstance(formed, StartAttemptMessage):
             formed = await link.receive()
         assert (formed.gradients, formed.allow_lossy) == ("auto", True)
+        started = next(event for event in events if event["event"] == "attempt_started")
+        assert {**to_plain(formed), "world_size": formed.world_size}.items() <= started.items()
+        assert started["store_port"] > 0 and [host["first_rank"] for host in started["hosts"]] == [0, 1]
         for rank in (2, 3):
             said = {"event": "notice", "text": "direct", "topic": "gradients", "rank": rank, "attempt": 0}
             link.send(EventMessage(event=said))
@@ -338,6 +341,20 @@ def test_every_host_is_told_the_first_hosts_strategy_and_a_notice_of_all_ranks_i
         assert [event["rank"] for event in events if event.get("text") == "direct"] == [2]
 
     with_agent(tmp_path, talk, gradients="auto", allow_lossy=True)
+
+
+def test_the_end_of_a_rank_is_recorded_once_it_is_judged_and_of_the_host_that_said_it(tmp_path):
+    async def talk(agent, events, join):
+        link = await join()
+        await until(lambda: agent.state.placements)
+        exit = RankExit(host="first", rank=1, attempt=0, code=1, time_ns=4)
+        link.send(ExitedMessage(exit=exit, early=True))
+        link.send(ExitedMessage(exit=replace(exit, note="n")))
+        await until(lambda: "rank_exited" in [event["event"] for event in events])
+        (ended,) = [event for event in events if event["event"] == "rank_exited"]
+        assert from_plain(RankExit, ended) == replace(exit, note="n", host=next(iter(agent.peers)))
+
+    with_agent(tmp_path, talk)
 
 
 def test_what_cannot_be_carried_out_ends_the_run_instead_of_leaving_it_waiting(tmp_path):

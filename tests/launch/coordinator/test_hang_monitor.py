@@ -5,22 +5,36 @@ import threading
 import time
 from dataclasses import dataclass, field, replace
 
+import msgspec
 import pytest
 
-from paceline.diagnosis.case import Call, Confirmation, GroupCounters, Heartbeat, Level, Proof, from_plain
+from paceline.diagnosis.case import Call, GroupCounters, Heartbeat, Level, Proof
 from paceline.diagnosis.desync.call_records import RankCalls
 from paceline.diagnosis.flight_recorder import TraceEntry
 from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.facts import Placement, RankExit, Run
 from paceline.findings import Cause, CauseFinding
 from paceline.launch.coordinator.hang_monitor import HangMonitor
-from paceline.launch.job.messages import HeartbeatMessage, SnapshotReply, SnapshotRequest, TraceReply, TraceRequest
-from paceline.launch.job.state import StartAttempt
+from paceline.launch.job.messages import (
+    HeartbeatMessage,
+    SnapshotReply,
+    SnapshotRequest,
+    StartAttemptMessage,
+    TraceReply,
+    TraceRequest,
+)
 
 SECOND = 1_000_000_000
 ENTRY = TraceEntry(group="0", index=1, operation="allreduce", created_ns=60 * SECOND)
-FORM = StartAttempt(0, (Placement(host="a", address="10.0.0.1", node_rank=0, first_rank=0, ranks=1),
-                Placement(host="b", address="10.0.0.2", node_rank=1, first_rank=1, ranks=1)))  # fmt: skip
+FORM = StartAttemptMessage(
+    attempt=0,
+    placements=(
+        Placement(host="a", address="10.0.0.1", node_rank=0, first_rank=0, ranks=1),
+        Placement(host="b", address="10.0.0.2", node_rank=1, first_rank=1, ranks=1),
+    ),
+    master_addr="10.0.0.1",
+    store_port=1,
+)
 RUN = Run(id="r-1", name="j", directory="/nowhere", command=(), started_ns=0, first_host="a")
 
 
@@ -114,9 +128,10 @@ def test_a_standstill_is_looked_at_on_both_sides_recorded_and_judged(hosts):
     assert sorted((host, message.ranks) for host, message in hosts.looked) == [("a", [0]), ("b", [1])]
     assert hosts.names() == ["look", "look", "standstill", "cause"]
     looks = {event["rank"]: event["look"] for event in hosts.events if event["event"] == "look"}
-    assert looks[0]["role"] == "witness" and "role" not in looks[1]
-    assert hosts.events[2]["standstill"]["late"] == (1,)
-    assert hosts.events[3]["finding"]["ranks"] == (1,)
+    assert (looks[0].role, looks[1].role) == ("witness", "suspect")
+    assert hosts.hang_monitor.case(lasts=True).looks[0] is looks[0]
+    assert hosts.events[2]["standstill"].late == (1,)
+    assert hosts.events[3]["finding"].ranks == (1,)
 
 
 def test_a_standstill_that_lasts_is_said_once_and_confirmed_by_the_second_look(hosts):
@@ -135,7 +150,7 @@ def test_a_standstill_that_lasts_is_said_once_and_confirmed_by_the_second_look(h
     assert (hang.proof, hang.ranks, hang.waiting) == (Proof.WAITED_FOR, (1,), (0,))
     assert hang.reason.startswith("rank 1 has stood still while rank 0 waits for it; rank 1 is ")
     assert hosts.names().count("standstill") == hosts.names().count("cause") == 1
-    assert from_plain(Confirmation, hosts.events[-1]["confirmation"]) == hang
+    assert hosts.events[-1]["confirmation"] == hang
     assert hosts.hang_monitor.case(lasts=True).confirmation == hang
 
 
@@ -149,7 +164,7 @@ def test_a_rank_that_gets_somewhere_is_waited_for_and_never_confirmed_as_hung(ho
             hosts.hang_monitor.standing.next_look_at = 0.0
 
     asyncio.run(play())
-    assert next(e for e in hosts.events if e["event"] == "standstill")["standstill"]["level"] == "waiting"
+    assert next(e for e in hosts.events if e["event"] == "standstill")["standstill"].level == "waiting"
     assert not hosts.hung
 
 
@@ -181,7 +196,10 @@ def test_a_late_rank_that_begins_to_leave_is_news_once(hosts):
 
     asyncio.run(play())
     recorded = [event["pulses"] for event in hosts.events if event["event"] == "standstill"]
-    assert [[("finalizing_ns" in pulse) for pulse in pulses] for pulses in recorded] == [[False, False], [True, False]]
+    assert [[pulse.finalizing_ns is not None for pulse in pulses] for pulses in recorded] == [
+        [False, False],
+        [True, False],
+    ]
 
 
 def test_the_end_of_a_wait_names_the_rank_that_ended(hosts):
@@ -222,7 +240,7 @@ def test_a_host_that_does_not_answer_is_asked_again_and_then_told_as_it_is(hosts
     asyncio.run(play())
     assert [event["rank"] for event in hosts.events if event["event"] == "look"] == [0]
     (event,) = [event for event in hosts.events if event["event"] == "standstill"]
-    assert event["standstill"]["level"] == "waiting" and "no snapshot" in event["standstill"]["progress"][0]
+    assert event["standstill"].level == "waiting" and "no snapshot" in event["standstill"].progress[0]
     assert not hosts.hung
 
 
@@ -371,7 +389,7 @@ def test_an_attempt_that_begins_during_a_look_has_no_part_in_it(hosts):
     def begin_anew(host, message):
         ask(host, message)
         if hosts.hang_monitor.attempt == 0:
-            hosts.hang_monitor.attempt_started(replace(FORM, attempt=1))
+            hosts.hang_monitor.attempt_started(msgspec.structs.replace(FORM, attempt=1))
 
     hosts.hang_monitor.ask = begin_anew
     hosts.stand_still()

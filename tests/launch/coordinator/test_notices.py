@@ -10,6 +10,7 @@ from paceline.launch.agent.peer import PeerAgent
 from paceline.launch.agent.ring_collector import RingCollector
 from paceline.launch.coordinator.coordinator import MOST_OF_RANKS, Notices
 from paceline.launch.job.messages import FinishMessage, StartAttemptMessage
+from paceline.launch.job.outcome import completed
 from paceline.recording.layout import RunDirectory
 from paceline.recording.ring import Cell, RingWriter
 
@@ -55,7 +56,7 @@ def test_a_host_that_was_started_with_another_strategy_says_whose_counts(here, t
     placed = Placement(host="algo-2", address="b", node_rank=0, first_rank=0, ranks=1)
     messages = [
         StartAttemptMessage(attempt=0, placements=(placed,), master_addr="a", store_port=1, gradients=there),
-        FinishMessage(exit_code=0, status="Completed", secondary_status="Completed", reason="", failure=""),
+        FinishMessage(outcome=completed()),
     ]
     said = []
 

@@ -85,7 +85,7 @@ def watched(job, *, seconds=40, started_ago=40, hang_monitor=None):
 def test_a_job_that_steps_has_its_tempo_recorded_and_judged():
     events, hang_monitor = watched(a_job())
     assert [name for name, _ in events] == ["tempo"]
-    assert events[0][1]["tempo"]["step_seconds"] == pytest.approx(STEP_SECONDS, rel=0.05)
+    assert events[0][1]["tempo"].step_seconds == pytest.approx(STEP_SECONDS, rel=0.05)
     assert hang_monitor.judged == ["case"]
 
 
@@ -168,14 +168,14 @@ def test_a_job_that_stands_is_the_hang_monitors_alone():
 def test_a_limit_that_will_cut_the_job_is_said():
     events, _ = watched(a_job(max_run_seconds=100.0, total_steps=5000))
     forecast = dict(events)["forecast"]["forecast"]
-    assert forecast["total_steps"] == 5000 and 900 < forecast["reaches_step"] < 1100
-    assert forecast["needed_seconds"] > 400
+    assert forecast.total_steps == 5000 and 900 < forecast.reaches_step < 1100
+    assert forecast.needed_seconds > 400
 
 
 def test_the_steps_of_a_job_come_from_its_epochs_and_its_loader():
     job = a_job(max_run_seconds=1000.0, contract=Contract(hyperparameters={"epochs": 3}))
     events, _ = watched(job, hang_monitor=QuietDetective(batches=250))
-    assert dict(events)["forecast"]["forecast"]["total_steps"] == 750
+    assert dict(events)["forecast"]["forecast"].total_steps == 750
 
 
 @pytest.mark.parametrize("limit", [{"max_run_seconds": 100.0}, {"total_steps": 5000}], ids=["limit", "steps"])
@@ -199,8 +199,8 @@ def test_the_same_forecast_is_said_once(limit):
 def test_without_a_limit_the_end_is_foretold_if_the_number_of_steps_is_known():
     events, _ = watched(replace(a_job(), total_steps=5000))
     forecast = dict(events)["forecast"]["forecast"]
-    assert forecast["limit_seconds"] is None and forecast["reaches_step"] is None
-    assert forecast["needed_seconds"] > 400
+    assert forecast.limit_seconds is None and forecast.reaches_step is None
+    assert forecast.needed_seconds > 400
     assert "forecast" not in dict(watched(a_job())[0])
 
 

@@ -45,7 +45,7 @@ def test_a_restart_is_recorded_once_when_every_rank_has_made_a_step(monitor, eve
         heard(monitor, {"a": ranks(1, 2, 2), "b": ranks(1, 1)}, 1, 3)
     ((event, fields),) = events
     assert (event, fields["attempt"]) == ("attempt_began", 1)
-    assert (fields["restart"]["loaded"], fields["restart"]["lost_steps"]) == (False, 6)
+    assert (fields["restart"].loaded, fields["restart"].lost_steps) == (False, 6)
 
 
 def test_an_attempt_that_ends_before_all_ranks_have_stepped_is_judged_by_those_that_have(monitor, events):
@@ -58,7 +58,7 @@ def test_an_attempt_that_ends_before_all_ranks_have_stepped_is_judged_by_those_t
 def test_steps_since_the_newest_progress_are_lost_too(monitor, events):
     monitor.ended({"a": ranks(0, 0, 0)}, 0, None, 12)
     heard(monitor, {"a": ranks(1, 1, 1)}, 1, 2)
-    assert events[0][1]["restart"]["lost_steps"] == 12
+    assert events[0][1]["restart"].lost_steps == 12
 
 
 def test_a_progress_that_nobody_meant_is_no_rank(monitor, events):
@@ -84,7 +84,7 @@ def test_the_tries_of_a_job_before_count_as_attempts(recording, events):
     monitor = RestartMonitor(second, 2 * 10**18, lambda event, **fields: events.append(fields))
     heard(monitor, {"a": ranks(0, 1, 1)}, 0, 2)
     (fields,) = events
-    assert (fields["attempt"], fields["restart"]["lost_steps"]) == (0, 7)
+    assert (fields["attempt"], fields["restart"].lost_steps) == (0, 7)
 
 
 def test_a_resume_is_no_restart_from_nothing_and_its_steps_count_with_those_before(monitor, events):
@@ -94,7 +94,7 @@ def test_a_resume_is_no_restart_from_nothing_and_its_steps_count_with_those_befo
     assert events == []
     heard(monitor, {"a": ranks(2, 1, 1)}, 2, 2)
     ((_, fields),) = events
-    assert (fields["attempt"], fields["restart"]["lost_steps"]) == (2, 10)
+    assert (fields["attempt"], fields["restart"].lost_steps) == (2, 10)
 
 
 def test_a_resume_keeps_the_checkpoints_that_were_saved_before_it(monitor, events):
@@ -103,4 +103,4 @@ def test_a_resume_keeps_the_checkpoints_that_were_saved_before_it(monitor, event
     monitor.ended({"a": ranks(1, 3)}, 1)
     heard(monitor, {"a": ranks(2, 1, loaded_ns=STARTED_NS + 1)}, 2, 1)
     ((_, fields),) = events
-    assert (fields["restart"]["loaded"], fields["restart"]["lost_steps"]) == (True, 5)
+    assert (fields["restart"].loaded, fields["restart"].lost_steps) == (True, 5)

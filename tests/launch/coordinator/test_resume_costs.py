@@ -1,23 +1,24 @@
 """When a resume is complete."""
 
-from dataclasses import replace
-
+import msgspec
 import pytest
 
 from paceline.facts import Placement, RankExit
 from paceline.launch.coordinator.resume_costs import ResumeMonitor
-from paceline.launch.job.messages import ResumedMessage
-from paceline.launch.job.state import Resume, StartAttempt
+from paceline.launch.job.messages import ResumedMessage, StartAttemptMessage
+from paceline.launch.job.state import Resume
 
 SECOND = 10**9
 CAUSE = RankExit(host="b", rank=2, attempt=0, code=-9, time_ns=100 * SECOND)
 RESUME = Resume(step=7, cause=CAUSE, step_count=8)
-FORM = StartAttempt(
+FORM = StartAttemptMessage(
     attempt=1,
     placements=(
         Placement(host="a", address="a", node_rank=0, first_rank=0, ranks=2),
         Placement(host="b", address="b", node_rank=1, first_rank=2, ranks=1),
     ),
+    master_addr="a",
+    store_port=1,
     resume_step=7,
 )
 
@@ -58,7 +59,7 @@ def test_what_was_said_twice_of_another_attempt_or_without_a_resume_is_told_once
     for _ in range(2):
         monitor.take("b", stepped(100.31))
     assert len(events) == 1
-    monitor.began(replace(FORM, attempt=2, resume_step=None), None)
+    monitor.began(msgspec.structs.replace(FORM, attempt=2, resume_step=None), None)
     for host in ("a", "b"):
         monitor.take(host, stepped(60.0, attempt=2))
     assert len(events) == 1

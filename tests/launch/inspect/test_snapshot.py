@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from patience import patient
 
-from paceline.diagnosis.case import from_plain, to_plain
 from paceline.diagnosis.hang.progress import uses_a_cpu
 from paceline.diagnosis.snapshots import Frame, RankSnapshot
 from paceline.launch.inspect.child_processes import cpu_seconds, role_of
@@ -29,6 +28,7 @@ from paceline.probes.process_status import read_waiting
 from paceline.probes.processes import ProcessStat, read_stat
 from paceline.probes.sockets import TcpSocket
 from paceline.probes.stacks import PythonThread, StackDump, StackFrame
+from paceline.recording.fact_json import from_plain, to_plain
 
 SLEEPS = "import time; print(flush=True); time.sleep(600)"
 WORKS = "print(flush=True)\nwhile True: pass"

@@ -9,7 +9,7 @@ import pytest
 
 from paceline.cli.programs.agents_page import agents_page
 from paceline.diagnosis.case import Heartbeat
-from paceline.facts import Placement, RankExit
+from paceline.facts import Placement, RankError, RankExit
 from paceline.launch.coordinator.limits import (
     BURST_BYTES,
     BURST_MESSAGES,
@@ -123,6 +123,7 @@ BREACHES = [
     (ResumedMessage(attempt=2, stepped_ns=5), JobPhase.RUNNING),
     (ExitedMessage(exit=replace(EXIT, state_mismatch=True)), JobPhase.RUNNING),
     (ExitedMessage(exit=replace(EXIT, code=0, not_put_back=True)), JobPhase.RUNNING),
+    (ExitedMessage(exit=replace(EXIT, error=RankError(type="E", message="m" * 65537, time_ns=1))), JobPhase.RUNNING),
     (ExitedMessage(exit=replace(EXIT, rank=1)), JobPhase.RUNNING),
     (ExitedMessage(exit=replace(EXIT, rank=4)), JobPhase.RUNNING),
     (ExitedMessage(exit=replace(EXIT, rank=-1)), JobPhase.RUNNING),
@@ -170,8 +171,8 @@ NO_MESSAGES = [
     b'{"type":"idle","attempt":1,"step_count":-1}',
     b'{"type":"resumed","attempt":1,"stepped_ns":-1}',
     b'{"type":"resumed","attempt":-1,"stepped_ns":1}',
-    b'{"type":"form","attempt":1,"placements":[],"master_addr":"a","store_port":1,"resume_step":0}',
-    b'{"type":"form","attempt":1,"placements":[],"master_addr":"a","store_port":1,"hash_seed":4294967296}',
+    b'{"type":"form","attempt":1,"hosts":[],"master_addr":"a","store_port":1,"resume_step":0}',
+    b'{"type":"form","attempt":1,"hosts":[],"master_addr":"a","store_port":1,"hash_seed":4294967296}',
     b'{"type":"kill","reason":"","at_once":"yes"}',
     b'{"type":"claim","digests":{"a":"00"}}',
     b'{"type":"claim","digests":{"":"' + b"0" * 64 + b'"}}',
@@ -187,10 +188,10 @@ NO_MESSAGES = [
     b'{"type":"stop_request","signal":"$(id)","reason":""}',
     b'{"type":"stop","signal":"SIGTERM","grace_seconds":-1,"reason":""}',
     b'{"type":"stop","signal":"SIGTERM","grace_seconds":1e300,"reason":""}',
-    b'{"type":"finish","exit_code":256,"status":"Failed","secondary_status":"Failed","reason":"","failure":""}',
-    b'{"type":"finish","exit_code":0,"status":"Perhaps","secondary_status":"Failed","reason":"","failure":""}',
-    b'{"type":"form","attempt":0,"placements":[],"master_addr":"a/b","store_port":1}',
-    b'{"type":"form","attempt":0,"placements":[],"master_addr":"a","store_port":70000}',
+    b'{"type":"finish","outcome":{"exit_code":256,"status":"Failed","secondary_status":"Failed","reason":""}}',
+    b'{"type":"finish","outcome":{"exit_code":0,"status":"Perhaps","secondary_status":"Failed","reason":""}}',
+    b'{"type":"form","attempt":0,"hosts":[],"master_addr":"a/b","store_port":1}',
+    b'{"type":"form","attempt":0,"hosts":[],"master_addr":"a","store_port":70000}',
     b'{"type":"welcome","run_id":"../x","name":"n","job_name":"j"}',
     b'{"type":"lines","kind":"../x","lines":[]}',
     b'{"type":"event","event":[]}',
@@ -234,6 +235,11 @@ def test_the_first_attempt_goes_on_from_no_kept_step():
     form = StartAttemptMessage(attempt=0, placements=(FIRST, OWN), master_addr="a", store_port=1, resume_step=3)
     assert "kept step" in objection_to_first(form, "b", 2)
     assert objection_to_first(msgspec.structs.replace(form, attempt=1), "b", 2) == ""
+
+
+def test_a_host_needs_the_port_of_the_store():
+    form = StartAttemptMessage(attempt=0, placements=(FIRST, OWN), master_addr="a", store_port=0)
+    assert "port" in objection_to_first(form, "b", 2)
 
 
 def test_a_host_sends_no_signal_that_there_is_not():

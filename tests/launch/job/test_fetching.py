@@ -3,17 +3,22 @@
 import pytest
 
 from paceline.facts import Channel, Contract, Job, Program, ProgramKind, SecondaryStatus
-from paceline.launch.job.messages import IdleMessage, ReadyMessage, StartWorkersMessage, StopMessage
+from paceline.launch.job.messages import (
+    FinishMessage,
+    IdleMessage,
+    ReadyMessage,
+    StartAttemptMessage,
+    StartWorkersMessage,
+    StopMessage,
+)
 from paceline.launch.job.outcome import Stop, StopKind
 from paceline.launch.job.state import (
-    Finish,
     HostJoined,
     HostLeft,
     HostSaid,
     JobPhase,
     Member,
     ReportRestart,
-    StartAttempt,
     StopRequested,
     Tick,
     begin,
@@ -50,7 +55,7 @@ def fetching(**terms):
     )
     joined = [HostJoined(0.0, Member(host=f"h{number}", address="a", ranks=1, node_rank=number)) for number in range(2)]
     state, actions = play(begin(job, 0.0), *joined)
-    assert isinstance(actions[0], StartAttempt) and state.phase is JobPhase.FETCHING
+    assert isinstance(actions[0], StartAttemptMessage) and state.phase is JobPhase.FETCHING
     return state
 
 
@@ -97,7 +102,7 @@ def test_a_stop_ends_what_is_fetched_and_then_the_job():
         idle(2.0, "h0", 0),
         idle(2.0, "h1", 0),
     )
-    assert isinstance(actions[0], Finish) and actions[0].outcome.secondary_status is SecondaryStatus.STOPPED
+    assert isinstance(actions[0], FinishMessage) and actions[0].outcome.secondary_status is SecondaryStatus.STOPPED
     assert state.started_at is None
 
 
@@ -107,4 +112,4 @@ def test_a_host_that_is_lost_while_it_fetches_ends_the_attempt():
     state, actions = step(state, idle(2.0, "h0", 0))
     assert isinstance(actions[0], ReportRestart) and state.phase is JobPhase.WAITING
     state, (form,) = step(state, HostJoined(3.0, Member(host="h1", address="a", ranks=1, node_rank=1)))
-    assert isinstance(form, StartAttempt) and form.attempt == 1 and state.phase is JobPhase.FETCHING
+    assert isinstance(form, StartAttemptMessage) and form.attempt == 1 and state.phase is JobPhase.FETCHING

@@ -7,7 +7,8 @@ import pytest
 
 from paceline.diagnosis.crash.root_cause import SAVED_AND_LEFT, by_blame, how_it_ended
 from paceline.facts import RankError, RankExit
-from paceline.launch.job.outcome import Stop, StopKind, failed, run_code, stopped
+from paceline.launch.job.messages import FinishMessage, decode, encode
+from paceline.launch.job.outcome import Stop, StopKind, failed, failed_step, run_code, stopped
 
 
 def exited(
@@ -17,6 +18,15 @@ def exited(
     return RankExit(
         host="h0", rank=rank, attempt=0, code=code, time_ns=int(at * 1e9), error=raised, signalled_by_us=ours
     )
+
+
+def test_other_hosts_are_told_what_the_failure_file_says_and_no_output():
+    first, second = exited(1, 3, 1.0, ("ValueError", "no", 1.0)), exited(0, 1, 2.0)
+    outcome = failed([replace(first, tail="printed"), second], finding=failed_step(3, 2, [first]).finding)
+    message = FinishMessage(outcome=outcome.for_other_hosts())
+    assert message.outcome.exits == (first,) and message.outcome.finding is None
+    assert decode(encode(message)) == message
+    assert message.outcome.failure_text() == outcome.failure_text() == "rank 1 on h0 raised ValueError: no"
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,16 @@ import random
 import pytest
 
 from paceline.facts import Job, Program, ProgramKind, RankError, RankExit
-from paceline.launch.job.messages import ExitedMessage, IdleMessage, KillMessage, StopMessage
+from paceline.launch.job.messages import (
+    ExitedMessage,
+    FinishMessage,
+    IdleMessage,
+    KillMessage,
+    StartAttemptMessage,
+    StopMessage,
+)
 from paceline.launch.job.outcome import Stop, StopKind
 from paceline.launch.job.state import (
-    Finish,
     HostJoined,
     HostLeft,
     HostSaid,
@@ -16,7 +22,6 @@ from paceline.launch.job.state import (
     JobPhase,
     Member,
     ReportRestart,
-    StartAttempt,
     StopRequested,
     begin,
     step,
@@ -80,7 +85,7 @@ class Play:
     @property
     def outcome(self):
         (finish,) = self.actions
-        assert isinstance(finish, Finish)
+        assert isinstance(finish, FinishMessage)
         return finish.outcome
 
 
@@ -94,7 +99,7 @@ def test_a_killed_rank_makes_all_ranks_end_at_once_and_go_on_at_the_newest_commo
     assert play.exits(0, signalled_by_us=True, resumable=False).actions == ()
     play.all_idle((7, 6), (6, 5), (7, 6), step_count=8)
     said, form = play.actions
-    assert isinstance(said, ReportRestart) and isinstance(form, StartAttempt)
+    assert isinstance(said, ReportRestart) and isinstance(form, StartAttemptMessage)
     assert (form.attempt, form.resume_step, form.world_size) == (1, 6, 3)
     assert (said.resume.step, said.resume.cause.rank, said.resume.step_count) == (6, 2, 8)
     assert "was ended by SIGKILL" in said.reason
@@ -128,7 +133,7 @@ def test_a_resume_uses_up_no_restart():
     play = Play(max_restarts=1)
     for kept in range(5, 30):
         play.dies((kept,), (kept,), (kept,))
-        assert play.kinds == [ReportRestart, StartAttempt] and play.state.restarts_left == 1
+        assert play.kinds == [ReportRestart, StartAttemptMessage] and play.state.restarts_left == 1
 
 
 @pytest.mark.parametrize("signal", [6, 9, 11, 15])
@@ -357,7 +362,7 @@ def test_other_hosts_than_those_that_keep_the_state_begin_at_the_start():
     assert members
     play.idle("h1", {2: (7,)})
     form = play.actions[-1]
-    assert isinstance(form, StartAttempt)
+    assert isinstance(form, StartAttemptMessage)
     assert form.resume_step == (7 if [p.host for p in form.placements] == ["h0", "h1"] else None)
 
 
@@ -429,12 +434,12 @@ def test_whatever_happens_an_attempt_goes_on_only_from_a_step_that_all_ranks_hav
                     host = chance.choice(("h0", "h1"))
                     said |= of_host[host]
                     play.idle(host, of_host[host])
-            for form in (action for action in play.actions if isinstance(action, StartAttempt)):
+            for form in (action for action in play.actions if isinstance(action, StartAttemptMessage)):
                 resumed += form.resume_step is not None
                 assert form.resume_step is None or all(form.resume_step in said[rank] for rank in range(3))
                 assert play.state.exits == () and play.state.killed == frozenset() and play.state.kept == {}
                 said = {}
             if play.state.phase is JobPhase.ENDED:
-                assert play.kinds == [Finish]
+                assert play.kinds == [FinishMessage]
                 break
     assert resumed > 100

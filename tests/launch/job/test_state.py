@@ -6,11 +6,19 @@ from dataclasses import replace
 import pytest
 
 from paceline.facts import Job, Program, ProgramKind, RankExit, SecondaryStatus, Status
-from paceline.launch.job.messages import ExitedMessage, IdleMessage, KillMessage, StopMessage
+from paceline.launch.job.messages import (
+    ExitedMessage,
+    FinishMessage,
+    IdleMessage,
+    KillMessage,
+    StartAttemptMessage,
+    StopMessage,
+    decode,
+    encode,
+)
 from paceline.launch.job.outcome import Stop, StopKind
 from paceline.launch.job.state import (
     Dismiss,
-    Finish,
     HostJoined,
     HostLeaves,
     HostLeft,
@@ -21,7 +29,6 @@ from paceline.launch.job.state import (
     Member,
     ReportRestart,
     ReportWaiting,
-    StartAttempt,
     StopRequested,
     Tick,
     begin,
@@ -61,7 +68,7 @@ def running(hosts: int = 2, **terms) -> JobState:
     terms = {"min_hosts": hosts, "max_hosts": hosts, **terms}
     joined = [HostJoined(0.0, member(f"h{number}", number)) for number in range(hosts)]
     state, actions = play(begin(a_job(**terms), 0.0), *joined)
-    assert isinstance(actions[0], StartAttempt)
+    assert isinstance(actions[0], StartAttemptMessage)
     return state
 
 
@@ -170,7 +177,7 @@ def test_a_restart_takes_the_whole_group_and_a_new_attempt():
     )
     said, form = actions
     assert isinstance(said, ReportRestart) and said.restarts_left == 0
-    assert isinstance(form, StartAttempt) and form.attempt == 1 and form.world_size == 4
+    assert isinstance(form, StartAttemptMessage) and form.attempt == 1 and form.world_size == 4
     assert state.exits == () and state.idle == frozenset()
 
 
@@ -283,7 +290,7 @@ def test_a_confirmed_hang_restarts_the_job_even_if_its_ranks_then_end_with_0():
     state = running(hosts=1, max_restarts=1)
     state, _ = step(state, Hung(20.0, "rank 1 has stood still", restart=True))
     state, actions = play(state, exited("h0", 0, 0), exited("h0", 1, 0), idle(21.0, "h0", 0))
-    assert [type(action) for action in actions] == [ReportRestart, StartAttempt]
+    assert [type(action) for action in actions] == [ReportRestart, StartAttemptMessage]
     assert actions[0].reason == "rank 1 has stood still"
     state, _ = step(state, Hung(40.0, "again", restart=True))
     state, actions = play(state, idle(41.0, "h0", 1))
@@ -302,7 +309,7 @@ def test_nothing_happens_after_the_end():
         idle(11, "h0", 0),
         idle(11, "h1", 0),
     )
-    assert isinstance(finish, Finish)
+    assert isinstance(finish, FinishMessage)
     assert step(state, StopRequested(12.0, CTRL_C)) == (state, ())
     assert step(state, Tick(500.0)) == (state, ())
 
@@ -360,7 +367,7 @@ def test_where_too_few_hosts_are_left_the_job_waits_for_one_to_come_back():
     state, actions = play(state, *(idle(9.0, f"h{number}", 0) for number in range(3)))
     assert [type(action) for action in actions] == [ReportRestart, Dismiss, Dismiss]
     state, actions = play(state, HostJoined(20.0, member("h9")))
-    assert isinstance(actions[0], StartAttempt) and state.phase is JobPhase.RUNNING
+    assert isinstance(actions[0], StartAttemptMessage) and state.phase is JobPhase.RUNNING
 
 
 def test_a_second_signal_at_a_host_that_leaves_kills_its_attempt_and_not_the_job():
@@ -376,7 +383,7 @@ def test_a_job_of_fixed_size_ends_with_a_signal_at_any_of_its_hosts():
 def test_a_stop_of_the_job_wins_over_a_host_that_leaves():
     state = play(running(2, **ELASTIC), HostLeaves(5.0, "h1", CTRL_C), StopRequested(6.0, CTRL_C))[0]
     _, actions = play(state, idle(9.0, "h0", 0), idle(9.0, "h1", 0))
-    assert isinstance(actions[0], Finish) and actions[0].outcome.exit_code == 130
+    assert isinstance(actions[0], FinishMessage) and actions[0].outcome.exit_code == 130
 
 
 def any_event(chance: random.Random, at: float, attempt: int):
@@ -414,15 +421,16 @@ def test_whatever_comes_in_whatever_order_the_job_forms_at_a_size_it_allows_and_
         at += chance.choice([0.0, 0.2, 5.0])
         before = state
         state, actions = step(state, any_event(chance, at, state.attempt))
-        forms = [action for action in actions if isinstance(action, StartAttempt)]
+        forms = [action for action in actions if isinstance(action, StartAttemptMessage)]
         for form in forms:
+            assert decode(encode(form)) == form
             hosts = [placement.host for placement in form.placements]
             assert job.min_hosts <= len(hosts) <= job.max_hosts and len(set(hosts)) == len(hosts)
             assert set(hosts) <= {found.host for found in state.members}
             first_ranks = [placement.first_rank for placement in form.placements]
             assert first_ranks == [sum(p.ranks for p in form.placements[:n]) for n in range(len(hosts))]
             assert form.attempt == state.attempt
-        finished = [action.outcome for action in actions if isinstance(action, Finish)]
+        finished = [action.outcome for action in actions if isinstance(action, FinishMessage)]
         assert len(forms) + len(finished) <= 1
         assert state.restarts_left <= before.restarts_left and state.attempt >= before.attempt
         assert (state.phase is JobPhase.ENDED) == (before.phase is JobPhase.ENDED or bool(finished))

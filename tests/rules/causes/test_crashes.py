@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.case import to_plain
 from paceline.diagnosis.snapshots import Filesystem, HostSnapshot
 from paceline.diagnosis.verdict import diagnose
 from paceline.findings import Confidence
 from paceline.probes.sigkill_source import NOT_JUDGED
+from paceline.recording.fact_json import to_plain
 from paceline.rules import discover
 
 LOST = (

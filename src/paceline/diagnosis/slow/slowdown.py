@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
-from paceline.diagnosis.case import Case, Estimate, HostTiming, RankTiming, StepTiming, from_plain
+from paceline.diagnosis.case import Case, Estimate, HostTiming, RankTiming, StepTiming
 from paceline.diagnosis.slow.noise import ALPHA, chance_of_count
 from paceline.diagnosis.slow.step_timing import WORTH_FRACTION
 from paceline.diagnosis.snapshots import RankSnapshot, Socket
 from paceline.findings import Unknown
+from paceline.recording.fact_json import from_plain
 
 LASTS_SECONDS = 10.0
 QUICK_SECONDS, QUICK_STEPS = 5.0, 150

@@ -1,7 +1,6 @@
 """Reports how the ranks of one attempt on a host ended. Why is judged first, except where the job waits to go on from kept state."""
 
 import asyncio
-import dataclasses
 import signal
 import time
 from collections.abc import Callable, Collection, Coroutine
@@ -96,7 +95,6 @@ class AttemptExits:
         self._report(self._exit(rank, ending, time.time_ns()))
 
     def _report(self, exit: RankExit, *, resumable: bool = False, out_of_memory: bool = False) -> None:
-        self.event("rank_exited", **{name: value for name, value in dataclasses.asdict(exit).items() if name != "host"})
         self.report(ExitedMessage(exit=exit, resumable=resumable, out_of_memory=out_of_memory))
 
     def _report_early(

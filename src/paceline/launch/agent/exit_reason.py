@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import stat
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,9 @@ _PORT_IN_USE = re.compile(r"port: ?(?P<port>\d{1,5})\b[^\n]{0,200}(?:EADDRINUSE|
 HIDDEN = "the program that started it ended with 0 in spite of it"
 
 _MOST_BYTES = 1 << 20
-# The limit of a rank's own error file. An agent on another host accepts no longer text.
+# The limit of a rank's own error file, and what a host may say of an exception.
 _LONGEST_MESSAGE = 4096
+_GREATEST_LINE = 1 << 31
 
 _START = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^\s*File "(?P<file>.+?)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
@@ -106,7 +107,8 @@ def error_of(
     if own is not None:
         return _as_error(own)
     recorded = _torchelastic(error_dir / f"torchelastic_{rank}.json", time_ns)
-    return recorded or last_exception(printed, time_ns) or _abort_line(printed, time_ns)
+    said = recorded or last_exception(printed, time_ns) or _abort_line(printed, time_ns)
+    return None if said is None else _bounded(said)
 
 
 def reported_error(error_dir: Path, pid: int) -> RankError | None:
@@ -124,8 +126,10 @@ def _read(file: Path) -> dict[str, Any] | None:
         record = json.loads(_text_of(file))
     except (OSError, ValueError, RecursionError):
         return None
-    is_whole = isinstance(record, dict) and "type" in record and isinstance(record.get("time_ns"), int)
-    return record if is_whole else None
+    if not isinstance(record, dict) or "type" not in record:
+        return None
+    time_ns = record.get("time_ns")
+    return record if isinstance(time_ns, int) and 0 <= time_ns < 1 << 63 else None
 
 
 def _text_of(file: Path) -> str:
@@ -140,15 +144,15 @@ def _text_of(file: Path) -> str:
 
 
 def _as_error(record: dict[str, Any]) -> RankError:
-    """The exception of an error file. A rank's process wrote it, and a line of the user's code may be as long as it likes."""
+    """The exception of an error file."""
 
     def text(name: str) -> str | None:
         value = record.get(name)
-        return value[:_LONGEST_MESSAGE] if isinstance(value, str) else None
+        return value if isinstance(value, str) else None
 
     line = record.get("line")
-    return RankError(
-        type=str(record["type"])[:_LONGEST_MESSAGE],
+    error = RankError(
+        type=str(record["type"]),
         message=text("message") or "",
         time_ns=record["time_ns"],
         file=text("file"),
@@ -157,6 +161,17 @@ def _as_error(record: dict[str, Any]) -> RankError:
         source=text("source"),
         python=text("python"),
     )
+    return _bounded(error)
+
+
+def _bounded(error: RankError) -> RankError:
+    """The exception as every agent accepts it. A rank says what it likes: a line without end, or a file name that is no UTF-8."""
+    texts = {name: value for name, value in asdict(error).items() if isinstance(value, str)}
+    sent: dict[str, Any] = {
+        name: value[:_LONGEST_MESSAGE].encode(errors="replace").decode() for name, value in texts.items()
+    }
+    line = error.line if error.line is not None and 0 <= error.line < _GREATEST_LINE else None
+    return replace(error, **sent, line=line)
 
 
 def _torchelastic(file: Path, time_ns: int) -> RankError | None:
@@ -166,11 +181,11 @@ def _torchelastic(file: Path, time_ns: int) -> RankError | None:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     if not isinstance(message, dict):
-        return RankError(type="Error", message=str(message)[:_LONGEST_MESSAGE], time_ns=time_ns)
+        return RankError(type="Error", message=str(message), time_ns=time_ns)
     extra = message.get("extraInfo")
     found = last_exception(str(extra.get("py_callstack", "")), time_ns) if isinstance(extra, dict) else None
     type_, _, text = str(message.get("message", "")).partition(": ")
-    return found or RankError(type=type_ or "Error", message=text[:_LONGEST_MESSAGE], time_ns=time_ns)
+    return found or RankError(type=type_ or "Error", message=text, time_ns=time_ns)
 
 
 def _abort_line(printed: str, time_ns: int) -> RankError | None:

@@ -240,13 +240,8 @@ class PeerAgent:
                 case Ping():
                     self.link.send(Pong(sent_ns=message.sent_ns, at_ns=time.time_ns()))
                 case FinishMessage():
-                    await self.local.finish(message.exit_code, message.failure)
-                    return Outcome(
-                        exit_code=message.exit_code,
-                        status=message.status,
-                        secondary_status=message.secondary_status,
-                        reason=message.reason,
-                    )
+                    await self.local.finish(message.outcome.exit_code, message.outcome.failure_text())
+                    return message.outcome
                 case _:
                     pass
 

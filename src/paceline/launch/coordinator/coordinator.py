@@ -1,7 +1,6 @@
 """The coordinator, which is the first host's agent: it admits hosts, drives the job's state machine, and records the run's events."""
 
 import asyncio
-import secrets
 import time
 from base64 import b64decode
 from collections import Counter
@@ -14,7 +13,7 @@ from typing import Any
 import msgspec
 
 from paceline import __version__
-from paceline.diagnosis.case import Case, Confirmation, StepTiming, to_plain
+from paceline.diagnosis.case import Case, Confirmation, StepTiming
 from paceline.facts import Job, Placement, Run, SecondaryStatus, Status
 from paceline.launch.agent.agent import HostAgent
 from paceline.launch.coordinator.artifacts import ArtifactCollector
@@ -40,7 +39,6 @@ from paceline.launch.job.framed_connection import (
 )
 from paceline.launch.job.messages import (
     HOST_EVENTS,
-    LONGEST,
     ClaimMessage,
     EventMessage,
     ExitedMessage,
@@ -67,8 +65,8 @@ from paceline.launch.job.messages import (
     Welcome,
 )
 from paceline.launch.job.outcome import Outcome, Stop, StopKind
-from paceline.launch.job.state import StartAttempt
 from paceline.launch.ports import free_store_port
+from paceline.recording.fact_json import to_plain
 from paceline.recording.lateness import LatenessFile, LatenessFrame
 from paceline.recording.layout import RunDirectory
 from paceline.recording.peer_steps import short_progress
@@ -84,41 +82,6 @@ PROGRESS_EVERY_LINES = 10
 MOST_ATTEMPTS = 100_000
 # What they take for each rank while they wait for the disk.
 LATENESS_BYTES, TIMING_BYTES = 256, 4096
-
-
-def start_message(
-    job: Job, start: StartAttempt, address: str, hash_seed: int | None = None, *, agent_store: bool = False
-) -> StartAttemptMessage:
-    """The message that starts the attempt on every host. `address` is the first host's address, where the store is.
-
-    `agent_store`: this host can hold it. A rank alone serves its own, which nobody else needs.
-    """
-    return StartAttemptMessage(
-        attempt=start.attempt,
-        placements=start.placements,
-        master_addr=address,
-        store_port=job.store_port or free_store_port(),
-        gradients=job.gradients,
-        allow_lossy=job.allow_lossy,
-        together=job.fetches,
-        resume_step=start.resume_step,
-        keeps_state=start.keeps_state,
-        hash_seed=hash_seed,
-        agent_store=agent_store and start.world_size > 1,
-    )
-
-
-def started_fields(start: StartAttempt, message: StartAttemptMessage) -> dict[str, Any]:
-    """The fields of the event attempt_started."""
-    return {
-        "attempt": start.attempt,
-        "world_size": start.world_size,
-        "store_port": message.store_port,
-        "hosts": [
-            {"host": p.host, "node_rank": p.node_rank, "first_rank": p.first_rank, "ranks": p.ranks}
-            for p in start.placements
-        ],
-    }
 
 
 class PeerFiles:
@@ -188,8 +151,6 @@ class Coordinator:
     """The job as the first host's command line describes it."""
     run_facts: Run
     """Identity of the run, as in run.json."""
-    address: str
-    """The address at which the other hosts reach the first host."""
     directory: RunDirectory
     """The run's recording on this host."""
     local: HostAgent
@@ -202,10 +163,6 @@ class Coordinator:
     """The file in which events are recorded."""
     state: job_state.JobState
     """The state of the job for `step` of `launch/job/state.py`."""
-    hash_seed: int | None = None
-    """PYTHONHASHSEED of the ranks of a job that goes on from a saved state; None: the job draws one if it needs one."""
-    agent_store: bool = False
-    """A process on this host can hold the store of the ranks."""
     token_source: str = ""
     """Where the token comes from, for people."""
     token_file: Path | None = None
@@ -234,9 +191,8 @@ class Coordinator:
     _begun: asyncio.Event = field(default_factory=asyncio.Event)
     _finished: asyncio.Future[Outcome] | None = None
     _outcome: Outcome | None = None
-    _started: job_state.StartAttempt | None = None
+    _started: StartAttemptMessage | None = None
     _resume: job_state.Resume | None = None
-    _hash_seed: int | None = None
     _disk: DiskThread = field(default_factory=DiskThread)
     _not_kept: set[str] = field(default_factory=set)
     # Hosts that have left the job and were told so; their connections end soon.
@@ -252,9 +208,6 @@ class Coordinator:
 
     def __post_init__(self) -> None:
         self._peer_files = PeerFiles(self.directory, self.local.identity.name)
-        self._hash_seed = self.hash_seed
-        if self._hash_seed is None and self.job.resume:
-            self._hash_seed = 1 + secrets.randbelow(2**32 - 1)
         self.hang_monitor = HangMonitor(run=self.run_facts, ask=self._send, record=self.record, hung=self._hung)
         self._lateness = LatenessFile(self.directory.lateness_file)
         self.pace_monitor = PaceMonitor(
@@ -283,7 +236,7 @@ class Coordinator:
         self._status(Status.IN_PROGRESS, SecondaryStatus.PENDING)
         member = job_state.Member(
             host=name,
-            address=self.address,
+            address=self.job.master_addr,
             ranks=self.job.ranks_per_host,
             node_rank=self.job.node_rank,
             ports=self.local.ports.numbers,
@@ -321,7 +274,7 @@ class Coordinator:
         self.feed(job_state.StopRequested(_now(), stop, now))
 
     def record(self, event: str, /, **fields: Any) -> None:
-        """Write one event to events.jsonl and report it for the terminal."""
+        """Write one event to events.jsonl and report it for the terminal. Facts among the fields are encoded in the file alone."""
         record = {"t_ns": fields.pop("t_ns", None) or time.time_ns(), "event": event, **fields}
         self._disk.write(self.events.append, record)
         self.hang_monitor.noted(record)
@@ -337,7 +290,7 @@ class Coordinator:
 
         def write() -> None:
             with suppress(OSError):
-                write_json(self.directory.step_timing_file(timing.attempt), to_plain(timing), indent=None)
+                write_json(self.directory.step_timing_file(timing.attempt), timing, indent=None)
 
         self._disk.offer(TIMING_BYTES * len(timing.ranks), write)
 
@@ -365,13 +318,13 @@ class Coordinator:
 
     def _act(self, action: job_state.Action) -> None:
         match action:
-            case job_state.StartAttempt():
+            case StartAttemptMessage():
                 self._start_attempt(action)
             case StartWorkersMessage():
                 self._start_ranks(action)
             case StopMessage():
                 self.hang_monitor.ending = True
-                self.record("stopping", signal=action.signal, grace_seconds=action.grace_seconds, reason=action.reason)
+                self.record("stopping", **to_plain(action))
                 self._broadcast(action)
                 self.local.stop(action)
             case KillMessage():
@@ -381,18 +334,18 @@ class Coordinator:
                 self._broadcast(action)
                 self.local.kill(at_once=action.at_once)
             case job_state.ReportWaiting():
-                missing = missing_hosts(self.job, self.state.members, self.address)
+                missing = missing_hosts(self.job, self.state.members, self.job.master_addr)
                 self.record("waiting", waited_seconds=round(action.waited_seconds), missing=missing)
                 if self.token_file is not None and not self.told_token:
                     self.told_token = True
-                    self.record("token_needed", file=str(self.token_file), address=self.address)
+                    self.record("token_needed", file=str(self.token_file), address=self.job.master_addr)
             case job_state.ReportRestart():
                 self._report_restart(action)
             case job_state.Dismiss():
                 if (link := self.peers.get(action.host)) is not None:
                     self._dismissed.add(action.host)
-                    link.send(_finish_message(action.outcome))
-            case job_state.Finish():
+                    link.send(FinishMessage(outcome=action.outcome))
+            case FinishMessage():
                 assert self._finished is not None
                 if not self._finished.done():
                     self._finished.set_result(action.outcome)
@@ -422,19 +375,20 @@ class Coordinator:
             self.late_exits.forget(case.attempt)
         await self.hang_monitor.conclude(case, resumed=resumed)
 
-    def _start_attempt(self, start: job_state.StartAttempt) -> None:
-        message = start_message(self.job, start, self.address, self._hash_seed, agent_store=self.agent_store)
-        self.record("attempt_started", **started_fields(start, message))
-        self._status(Status.IN_PROGRESS, SecondaryStatus.DOWNLOADING if message.together else SecondaryStatus.TRAINING)
+    def _start_attempt(self, start: StartAttemptMessage) -> None:
+        if not start.store_port:
+            start = msgspec.structs.replace(start, store_port=free_store_port())
+        self.record("attempt_started", world_size=start.world_size, **to_plain(start))
+        self._status(Status.IN_PROGRESS, SecondaryStatus.DOWNLOADING if start.together else SecondaryStatus.TRAINING)
         self._placed = {placement.host: placement for placement in start.placements}
         for placement in start.placements:
             if placement.host in self.peers:
-                self.peers[placement.host].send(message)
+                self.peers[placement.host].send(start)
         self._started = start
         self.resumes.began(start, self._resume if start.resume_step is not None else None)
-        if not message.together:
+        if not start.together:
             self._watch_ranks()
-        self.local.start_attempt(message)
+        self.local.start_attempt(start)
 
     def _start_ranks(self, message: StartWorkersMessage) -> None:
         self._status(Status.IN_PROGRESS, SecondaryStatus.TRAINING)
@@ -492,6 +446,7 @@ class Coordinator:
                 exit = replace(message.exit, host=host)
                 if not message.early:
                     self.late_exits.take(exit)
+                    self.record("rank_exited", **asdict(exit))
                 self.hang_monitor.exited(exit)
                 self.feed(job_state.HostSaid(_now(), host, msgspec.structs.replace(message, exit=exit)))
             case IdleMessage() | ReadyMessage():
@@ -600,7 +555,7 @@ class Coordinator:
     def _welcome(self, link: Connection, hello: Message, peer_address: str) -> str:
         if not isinstance(hello, Hello):
             raise WireError(f"expected a hello, got {type(hello).__name__}")
-        if refused := why_refused(self.job, self.state.members, self.address, hello):
+        if refused := why_refused(self.job, self.state.members, self.job.master_addr, hello):
             link.send(refused)
             self.record("notice", text=f"host {hello.host_name} was refused: {refused.what}; {refused.saw}")
             return ""
@@ -671,7 +626,7 @@ class Coordinator:
         if self.state.started_at is not None:
             outcome = await self.data.end(outcome)
         self._outcome = outcome
-        self._broadcast(_finish_message(outcome))
+        self._broadcast(FinishMessage(outcome=outcome.for_other_hosts()))
         await self.local.finish(outcome.exit_code, outcome.failure_text())
         await self._wait_for_farewells()
         outcome = replace(outcome, exits=self.late_exits.as_judged(outcome.exits))
@@ -694,16 +649,6 @@ class Coordinator:
         deadline = _now() + FAREWELL_SECONDS
         while self.peers and _now() < deadline:
             await asyncio.sleep(0.02)
-
-
-def _finish_message(outcome: Outcome) -> FinishMessage:
-    return FinishMessage(
-        exit_code=outcome.exit_code,
-        status=outcome.status,
-        secondary_status=outcome.secondary_status,
-        reason=outcome.reason[:LONGEST],
-        failure=outcome.failure_text()[:LONGEST],
-    )
 
 
 def _now() -> float:

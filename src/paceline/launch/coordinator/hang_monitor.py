@@ -16,7 +16,7 @@ from typing import Any
 
 from paceline import rules
 from paceline.diagnosis.build_case import build_case
-from paceline.diagnosis.case import Call, Case, Confirmation, Divergence, Heartbeat, Level, Stall, StepTiming, to_plain
+from paceline.diagnosis.case import Call, Case, Confirmation, Divergence, Heartbeat, Level, Stall, StepTiming
 from paceline.diagnosis.clock_offset import OffsetEstimate
 from paceline.diagnosis.desync.call_records import recorded_calls
 from paceline.diagnosis.desync.calls import CallComparison, RankCalls
@@ -32,10 +32,10 @@ from paceline.launch.job.messages import (
     Pong,
     SnapshotReply,
     SnapshotRequest,
+    StartAttemptMessage,
     TraceReply,
     TraceRequest,
 )
-from paceline.launch.job.state import StartAttempt
 from paceline.recording.segments import from_progress
 from paceline.recording.shipped import with_own_file
 
@@ -170,7 +170,7 @@ class HangMonitor:
 
     # ------------------------------------------------------------------------------------------------------- what is heard
 
-    def attempt_started(self, start: StartAttempt) -> None:
+    def attempt_started(self, start: StartAttemptMessage) -> None:
         """Begin a new attempt, and forget the previous attempt."""
         self.attempt = start.attempt
         self.placed = {
@@ -333,7 +333,7 @@ class HangMonitor:
             self._record_divergences(final=True)
             failed = any(exit.code for exit in self.exits.values())
             if failed:
-                shown = [to_plain(self.pulses[rank]) for rank in sorted(self.pulses)[:MOST_PULSES]]
+                shown = [self.pulses[rank] for rank in sorted(self.pulses)[:MOST_PULSES]]
                 self.record("last_pulses", attempt=self.attempt, pulses=shown)
             return self.case(lasts=False) if failed or self._unjudged or self.standing else None
         except Exception as error:
@@ -381,7 +381,7 @@ class HangMonitor:
             claim = (finding.level, case.attempt, finding.code, finding.ranks, finding.hosts)
             if claim not in self._said:
                 self._said.add(claim)
-                self.record("cause", attempt=case.attempt, finding=to_plain(finding), **more)
+                self.record("cause", attempt=case.attempt, finding=finding, **more)
 
     def say_failed(self, error: Exception) -> None:
         """Record, once for each kind of error, that a part of the monitor failed. The job itself is not affected."""
@@ -430,7 +430,7 @@ class HangMonitor:
     def _confirm(self, confirmation: Confirmation, *, is_new: bool) -> None:
         """Write the evidence to the recording before any action follows from it."""
         if is_new:
-            self.record("hang_confirmed", attempt=self.attempt, confirmation=to_plain(confirmation))
+            self.record("hang_confirmed", attempt=self.attempt, confirmation=confirmation)
         self.hung(confirmation)
 
     def _go_on(self) -> None:
@@ -452,7 +452,7 @@ class HangMonitor:
     def _record_divergences(self, *, final: bool = False) -> None:
         now_ns = time.time_ns()
         for mixed in self._comparison.mixed_groups(now_ns):
-            self.record("mixed_group", attempt=self.attempt, mixed_group=to_plain(mixed))
+            self.record("mixed_group", attempt=self.attempt, mixed_group=mixed)
             self._unjudged = True
         called = self._comparison.divergences(now_ns, final=final)
         self._recorded_divergences += self._recorded.divergences(now_ns, final=final)
@@ -465,26 +465,26 @@ class HangMonitor:
         for divergence in called if self._has_diverged else due:
             # A recorder has no lines of code: whose call it is shows in the pulses, which are needed before the stall is judged.
             beside = {"pulses": self._shown_pulses(standing.now)} if standing is not None else {}
-            self.record("divergence", attempt=self.attempt, divergence=to_plain(divergence), **beside)
+            self.record("divergence", attempt=self.attempt, divergence=divergence, **beside)
             # Many groups may differ at once, and the pulses are the same for all.
             standing, self._unjudged = None, True
 
     def _record_standstill(self, standstill: Stall) -> None:
-        plain = to_plain(replace(standstill, attempt=self.attempt))
-        self.record("standstill", attempt=self.attempt, standstill=plain, pulses=self._shown_pulses(standstill))
+        standstill, pulses = replace(standstill, attempt=self.attempt), self._shown_pulses(standstill)
+        self.record("standstill", attempt=self.attempt, standstill=standstill, pulses=pulses)
 
-    def _shown_pulses(self, standstill: Stall) -> list[dict[str, Any]]:
+    def _shown_pulses(self, standstill: Stall) -> list[Heartbeat]:
         shown = ([*standstill.late, *standstill.waiting] or sorted(self.pulses))[:MOST_PULSES]
-        return [to_plain(self.pulses[rank]) for rank in shown if rank in self.pulses]
+        return [self.pulses[rank] for rank in shown if rank in self.pulses]
 
     def record_looks(self, looks: Iterable[RankSnapshot], hosts: Iterable[HostSnapshot]) -> None:
         """Write the snapshots to the recording, which also passes them to the causes."""
         for look in looks:
             role = "witness" if self.standing is not None and look.rank in self.standing.now.waiting else "suspect"
-            plain = to_plain(replace(look, role=role))
-            self.record("look", host=look.host, rank=look.rank, attempt=self.attempt, look=plain)
+            look = replace(look, role=role)
+            self.record("look", host=look.host, rank=look.rank, attempt=self.attempt, look=look)
         for host in hosts:
-            self.record("host_look", host=host.host, attempt=self.attempt, look=to_plain(host))
+            self.record("host_look", host=host.host, attempt=self.attempt, look=host)
 
     # ----------------------------------------------------------------------------------------------------------------- facts
 

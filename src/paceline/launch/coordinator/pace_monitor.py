@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from paceline.diagnosis.case import Forecast, StepTiming, to_plain
+from paceline.diagnosis.case import Forecast, StepTiming
 from paceline.diagnosis.slow.slowdown import is_settled
 from paceline.diagnosis.slow.step_timing import LONGEST_WINDOW_SECONDS, StepTimer, standing_out, wants_look
 from paceline.diagnosis.time_limit import epochs_of, forecast, total_steps, will_be_cut
@@ -147,7 +147,7 @@ class PaceMonitor:
         self.keep_timing(tempo)
         if self._told is None or now >= self._told_at + REPEAT_SECONDS or _has_changed(self._told, tempo):
             self._told, self._told_at = tempo, now
-            self.record("tempo", attempt=tempo.attempt, tempo=to_plain(standing_out(tempo)))
+            self.record("tempo", attempt=tempo.attempt, tempo=standing_out(tempo))
         self.hang_monitor.timing = tempo
         wanted = wants_look(tempo)
         is_same = wanted == self._looked_at
@@ -173,7 +173,7 @@ class PaceMonitor:
         )
         if found is not None and self._is_news(found):
             self._forecast = found
-            self.record("forecast", attempt=self.hang_monitor.attempt, forecast=to_plain(found))
+            self.record("forecast", attempt=self.hang_monitor.attempt, forecast=found)
 
     def _is_news(self, found: Forecast) -> bool:
         before = self._forecast

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from paceline.diagnosis.case import to_plain
 from paceline.diagnosis.restart_costs import EVENT, restart
 from paceline.facts import RankRecord
 from paceline.recording.evidence import read_run
@@ -84,7 +83,7 @@ class RestartMonitor:
         if stepped := [rank for rank in ranks if rank.step_count]:
             self._told = True
             found = restart(self._before, stepped, job_started_ns=self.job_started_ns)
-            self.record(EVENT, attempt=found.attempt, restart=to_plain(found))
+            self.record(EVENT, attempt=found.attempt, restart=found)
 
 
 def _further(rank: RankRecord, steps: int, at_least: int) -> RankRecord:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from paceline.diagnosis.crash.root_cause import signal_name
 from paceline.diagnosis.restart_costs import RESUMED
-from paceline.launch.job.messages import ResumedMessage
-from paceline.launch.job.state import Resume, StartAttempt
+from paceline.launch.job.messages import ResumedMessage, StartAttemptMessage
+from paceline.launch.job.state import Resume
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class ResumeMonitor:
     _missing: set[str] = field(default_factory=set)
     _stepped_ns: int = 0
 
-    def began(self, start: StartAttempt, resume: Resume | None) -> None:
+    def began(self, start: StartAttemptMessage, resume: Resume | None) -> None:
         """An attempt begins. `resume`: what it goes on from; None: from the start of the script."""
         self._resume, self._attempt, self._stepped_ns = resume, start.attempt, 0
         self._missing = {placement.host for placement in start.placements}

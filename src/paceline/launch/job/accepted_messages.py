@@ -5,7 +5,7 @@ The message's type says which values are possible at all. This module says which
 
 import signal
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -118,6 +118,8 @@ def objection_to_first(message: Message, own_name: str, own_ranks: int) -> str:
             own = [placed for placed in message.placements if placed.host == own_name]
             if [placed.ranks for placed in own] != [own_ranks] or not _follow(message.placements):
                 return f"placements that are not {own_name}'s with {own_ranks} ranks"
+            if not message.store_port:
+                return "no port of the store"
             if message.resume_step is not None and message.attempt == 0:
                 return "a kept step before the first attempt"
         case StopMessage() if message.signal not in signal.Signals.__members__:
@@ -159,7 +161,7 @@ def _exited(message: ExitedMessage, sender: SendingHost) -> str:
         return f"a state that is not the kept one with code {exit.code}"
     if exit.not_put_back and exit.code == 0:
         return "a state that was not put back with code 0"
-    return _of_host([exit.rank], sender) or _plain({"time_ns": exit.time_ns, "note": exit.note, "tail": exit.tail})
+    return _of_host([exit.rank], sender) or _plain(asdict(exit))
 
 
 def _attempt(message: IdleMessage | ReadyMessage | ResumedMessage, sender: SendingHost) -> str:
@@ -219,9 +221,9 @@ _OWN_RANKS = "what is said of another host's ranks is passed over"
 
 RULES: Mapping[type, MessageRule] = {
     ReadyMessage: MessageRule(Sender.PLACED, frozenset({JobPhase.FETCHING}), _NEWEST, _attempt),
-    # What is judged of an exit may come after the end of the job.
+    # What is judged of an exit may come while the job waits for the next attempt's hosts, or after its end.
     ExitedMessage: MessageRule(
-        Sender.PLACED, _STARTED | {JobPhase.ENDED}, f"a rank of this host; code -64 to 255; {_NEWEST}", _exited
+        Sender.PLACED, _ANY, f"a rank of this host; code -64 to 255; {_NEWEST}; {_FREE}", _exited
     ),
     IdleMessage: MessageRule(
         Sender.PLACED, _STARTED, f"{_NEWEST}; ranks of this host, at most 2 steps each, from 1", _idle

@@ -12,10 +12,11 @@ from paceline.diagnosis.case import Heartbeat
 from paceline.diagnosis.desync.calls import RankCalls
 from paceline.diagnosis.flight_recorder import TraceEntry
 from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
-from paceline.facts import Placement, RankExit, SecondaryStatus, Status
+from paceline.facts import Placement, RankExit
+from paceline.launch.job.outcome import Outcome
 
 # The number goes up when agents of the previous version would not understand the messages.
-VERSION = 8
+VERSION = 9
 
 NAME = r"\A(?!\.+\Z)[\w.:%-]{1,253}\Z"
 """Pattern of the name of a host or a run. The name becomes part of a path on other hosts."""
@@ -26,7 +27,6 @@ HOST_EVENTS = frozenset(
         "fork_server",
         "notice",
         "process_unwatched",
-        "rank_exited",
         "rank_joined",
         "rank_started",
         "replica",
@@ -123,8 +123,10 @@ class Failure(msgspec.Struct, kw_only=True, frozen=True):
     """What to do."""
 
 
-class StartAttemptMessage(msgspec.Struct, tag="form", kw_only=True, frozen=True):
-    """Start this attempt's ranks."""
+class StartAttemptMessage(
+    msgspec.Struct, tag="form", rename={"placements": "hosts"}, omit_defaults=True, kw_only=True, frozen=True
+):
+    """Start this attempt's ranks, with a new store. `attempt_started` in events.jsonl has the same keys."""
 
     attempt: Number
     """Number of the attempt, counted from 0."""
@@ -132,8 +134,8 @@ class StartAttemptMessage(msgspec.Struct, tag="form", kw_only=True, frozen=True)
     """Each host's part of the attempt, in order of node rank."""
     master_addr: Name
     """The host on which rank 0 serves the ranks' store."""
-    store_port: Port
-    """Port of that store."""
+    store_port: Annotated[int, msgspec.Meta(ge=0, le=65535)]
+    """Port of that store; 0, until the message is sent: a port that is free then."""
     gradients: Text | None = None
     """The strategy of the coordinator's --gradients, because all ranks must exchange in the same way; None: the script's own exchange."""
     allow_lossy: bool = False
@@ -148,6 +150,10 @@ class StartAttemptMessage(msgspec.Struct, tag="form", kw_only=True, frozen=True)
     """The first host's agent lets a process hold the store, and all ranks are its clients; False: rank 0 serves it."""
     hash_seed: HashSeed | None = None
     """PYTHONHASHSEED of the ranks of a job that resumes, so that sets have one order in every attempt; None: the ranks have none."""
+
+    @property
+    def world_size(self) -> int:
+        return sum(placement.ranks for placement in self.placements)
 
 
 class ReadyMessage(msgspec.Struct, tag="ready", kw_only=True, frozen=True):
@@ -224,16 +230,8 @@ class KillMessage(msgspec.Struct, tag="kill", kw_only=True, frozen=True):
 class FinishMessage(msgspec.Struct, tag="finish", kw_only=True, frozen=True):
     """The job has ended."""
 
-    exit_code: Annotated[int, msgspec.Meta(ge=0, le=255)]
-    """Exit code of the run."""
-    status: Status
-    """Status of the run, in SageMaker's words."""
-    secondary_status: SecondaryStatus
-    """Secondary status of the run, in SageMaker's words."""
-    reason: Text
-    """Why the run ended so, in one sentence."""
-    failure: Text
-    """The text that each host writes to output/failure; empty if the job succeeded."""
+    outcome: Outcome
+    """How it ended."""
 
 
 class ExitedMessage(msgspec.Struct, tag="exited", kw_only=True, frozen=True):

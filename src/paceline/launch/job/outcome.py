@@ -4,6 +4,9 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Annotated
+
+import msgspec
 
 from paceline.diagnosis.crash.root_cause import SAVED_AND_LEFT, blame_time_ns, by_blame, how_it_ended, is_symptom
 from paceline.facts import RankExit, SecondaryStatus, Status
@@ -39,7 +42,7 @@ class Stop:
 class Outcome:
     """The end of a run."""
 
-    exit_code: int
+    exit_code: Annotated[int, msgspec.Meta(ge=0, le=255)]
     """Exit code of `paceline run`."""
     status: Status
     """Status of the run, in SageMaker's words."""
@@ -48,10 +51,14 @@ class Outcome:
     reason: str
     """Why the run ended so, in one sentence."""
     exits: tuple[RankExit, ...] = ()
-    """How the last attempt's ranks ended; the rank that gives `reason` comes first. The tuple is empty if no rank's failure ended the run,
-    and on every host except the first."""
+    """How the last attempt's ranks ended; the rank that gives `reason` comes first, and other hosts know of it alone. The tuple is empty
+    if no rank's failure ended the run."""
     finding: Finding | None = None
     """What a person must know about the end beside the reason; None: nothing."""
+
+    def for_other_hosts(self) -> "Outcome":
+        """Without what only the first host shows."""
+        return replace(self, exits=tuple(replace(exit, tail="") for exit in self.exits[:1]), finding=None)
 
     def failure_text(self) -> str:
         """The reason in a few lines for output/failure, complete enough for a reader who sees only this file."""

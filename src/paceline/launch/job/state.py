@@ -13,9 +13,11 @@ from paceline.diagnosis.crash.root_cause import by_blame
 from paceline.facts import Job, Placement, RankExit
 from paceline.launch.job.messages import (
     ExitedMessage,
+    FinishMessage,
     IdleMessage,
     KillMessage,
     ReadyMessage,
+    StartAttemptMessage,
     StartWorkersMessage,
     StopMessage,
 )
@@ -170,24 +172,6 @@ Event = HostJoined | HostLeft | HostSaid | StopRequested | HostLeaves | Hung | T
 
 
 @dataclass(frozen=True, slots=True)
-class StartAttempt:
-    """Start attempt `attempt` on these hosts, with a new store."""
-
-    attempt: int
-    """Number of the attempt, counted from 0."""
-    placements: tuple[Placement, ...]
-    """Each host's part of the attempt, in order of node rank."""
-    resume_step: int | None = None
-    """The kept step from which the ranks go on; None: they begin at the start of the script."""
-    keeps_state: bool = True
-    """The ranks keep their state if the job does."""
-
-    @property
-    def world_size(self) -> int:
-        return sum(placement.ranks for placement in self.placements)
-
-
-@dataclass(frozen=True, slots=True)
 class Resume:
     """What the job goes on from after a rank was killed or hung."""
 
@@ -235,18 +219,17 @@ class Dismiss:
     """How its part ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The job is over."""
-
-    outcome: Outcome
-    """How the job ended."""
-
-
 Action = (
-    StartAttempt | StartWorkersMessage | StopMessage | KillMessage | ReportWaiting | ReportRestart | Dismiss | Finish
+    StartAttemptMessage
+    | StartWorkersMessage
+    | StopMessage
+    | KillMessage
+    | ReportWaiting
+    | ReportRestart
+    | Dismiss
+    | FinishMessage
 )
-"""What every host is sent as it is, is a message already."""
+"""What hosts are told is a message already."""
 
 # ----------------------------------------------------------------------------------------------------------------- state
 
@@ -319,9 +302,21 @@ class JobState:
     """How often the job resumed after a rank that may have been killed for memory."""
     only_resumes: bool = False
     """The user named the saved state with which the job begins, and does not want to train from the start instead."""
+    hash_seed: int | None = None
+    """PYTHONHASHSEED of all ranks in every attempt; None: they have none."""
+    agent_store: bool = False
+    """A process of the first host's agent can hold the store. A rank alone serves its own, which nobody else needs."""
 
 
-def begin(job: Job, at: float, saved_step: int | None = None, *, is_named: bool = True) -> JobState:
+def begin(
+    job: Job,
+    at: float,
+    saved_step: int | None = None,
+    *,
+    is_named: bool = True,
+    hash_seed: int | None = None,
+    agent_store: bool = False,
+) -> JobState:
     """The state before any host has joined. `saved_step`: the first attempt goes on from it; None: from the start of the script.
 
     `is_named`: the user named that step. Otherwise the job begins at the start if its state cannot be put back.
@@ -333,13 +328,15 @@ def begin(job: Job, at: float, saved_step: int | None = None, *, is_named: bool 
         next_notice=at + FIRST_NOTICE_SECONDS,
         resume=None if saved_step is None else Resume(saved_step, None, saved_step),
         only_resumes=is_named and saved_step is not None,
+        hash_seed=hash_seed,
+        agent_store=agent_store,
     )
 
 
 def step(state: JobState, event: Event) -> tuple[JobState, tuple[Action, ...]]:
     """The new state and the actions that follow from one event.
 
-    Holds: after Finish every further event gives (same state, ()); restarts_left never grows.
+    Holds: after FinishMessage every further event gives (same state, ()); restarts_left never grows.
     """
     if state.phase is JobPhase.ENDED:
         return state, ()
@@ -393,8 +390,20 @@ def _advance(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
     fresh = replace(state, placements=placements, formed_before=True, resume=resume, **_FRESH)
     # Ranks that wait for a host that still downloads would time out. If there is data to fetch, all ranks start together.
     running = replace(fresh, phase=JobPhase.FETCHING) if state.job.fetches else _running(fresh, at)
-    resume_step = None if resume is None else resume.step
-    return running, (StartAttempt(state.attempt, placements, resume_step, state.keeps_state),)
+    start = StartAttemptMessage(
+        attempt=state.attempt,
+        placements=placements,
+        master_addr=state.job.master_addr,
+        store_port=state.job.store_port or 0,
+        gradients=state.job.gradients,
+        allow_lossy=state.job.allow_lossy,
+        together=state.job.fetches,
+        resume_step=None if resume is None else resume.step,
+        keeps_state=state.keeps_state,
+        agent_store=state.agent_store and sum(placed.ranks for placed in placements) > 1,
+        hash_seed=state.hash_seed,
+    )
+    return running, (start,)
 
 
 def _running(state: JobState, at: float) -> JobState:
@@ -749,4 +758,4 @@ def _tick(state: JobState, event: Tick) -> tuple[JobState, tuple[Action, ...]]:
 
 
 def _finish(state: JobState, outcome: Outcome) -> tuple[JobState, tuple[Action, ...]]:
-    return replace(state, phase=JobPhase.ENDED), (Finish(outcome),)
+    return replace(state, phase=JobPhase.ENDED), (FinishMessage(outcome=outcome),)

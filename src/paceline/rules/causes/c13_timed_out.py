@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from paceline.diagnosis.case import Case, Stall, fact_or_none
+from paceline.diagnosis.case import Case, Stall
 from paceline.diagnosis.crash.exits import crash, ended, is_echo, log_command, matching_line, words_of
 from paceline.diagnosis.hang.activity import what_it_does
 from paceline.diagnosis.stacks import frames_of, place_of
 from paceline.facts import RankExit
 from paceline.findings import Cause, CauseFinding, Confidence, Ground
+from paceline.recording.fact_json import fact_or_none
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "others gave up waiting for a rank"

@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 
-from paceline.diagnosis.case import Case, to_plain
+from paceline.diagnosis.case import Case
 from paceline.diagnosis.restart_costs import totals
 from paceline.diagnosis.run_state import run_state
 from paceline.diagnosis.time_limit import forecast_text
 from paceline.diagnosis.verdict import Diagnosis, told_otherwise
 from paceline.facts import Evidence
+from paceline.recording.fact_json import to_plain
 from paceline.recording.lateness import LateRow
 from paceline.recording.log_tails import LogEnd
 from paceline.recording.step_columns import StepColumns, TimeAxis
