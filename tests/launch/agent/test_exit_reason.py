@@ -162,6 +162,10 @@ def test_what_a_rank_printed_cannot_keep_the_agent_busy(tmp_path, repository):
     assert done.stdout == "done\n", done.stderr or done.returncode
 
 
+def test_a_reason_is_looked_for_at_both_ends_of_a_long_line(tmp_path):
+    assert ended(tmp_path, 3, printed="a" * 5000 + "b" * 5000).tail.endswith(f"{'a' * 1900} ... {'b' * 2000}")
+
+
 @pytest.mark.parametrize("name", [f"{PID}.json", "torchelastic_1.json"])
 def test_an_error_file_that_is_none_is_passed_over(tmp_path, name):
     (tmp_path / "secret.json").write_text('{"type": "Secret", "time_ns": 1, "message": "m"}')
@@ -194,11 +198,12 @@ def test_a_message_without_end_is_cut_as_in_a_ranks_own_file(tmp_path):
         ),
         ({"type": "E", "message": 7, "file": ["f"], "line": "3"}, {"message": "", "file": None, "line": None}),
         ({"type": "t" * 99_999}, {"type": "t" * 4096}),
+        ({"type": "E", "message": "m" * (1 << 20)}, None),
         ({"type": "E", "time_ns": "soon"}, None),
         ({"time_ns": 5}, None),
         (["E"], None),
     ],
-    ids=["a line of code of 100 kB", "other types", "a long name", "no time", "no type", "a list"],
+    ids=["a line of code of 100 kB", "other types", "a long name", "a file of 1 MiB", "no time", "no type", "a list"],
 )
 def test_what_a_rank_wrote_about_its_exception_has_the_types_and_lengths_that_other_hosts_take(
     tmp_path, written, known
