@@ -108,13 +108,13 @@ def _of_refusals(place: str) -> Iterator[Mutation]:
     path = REPOSITORY / "src/paceline" / place
     text = path.read_text(encoding="utf-8")
     for node in ast.walk(ast.parse(text)):
-        if not isinstance(node, ast.Return) or node.value is None:
+        if not isinstance(node, ast.Return) or isinstance(node.value, ast.List | ast.ListComp | None):
             continue
         said = ast.get_source_segment(text, node.value) or ""
         texts = [part.value for part in ast.walk(node.value) if isinstance(part, ast.Constant) and part.value]
         if not any(isinstance(part, str) and " " in part for part in texts):
             continue
-        nothing = "None" if said.startswith(("Objection(", "Refusal(")) else '""'
+        nothing = "None" if said.startswith(("Objection(", "RefusedMessage(")) else '""'
         yield Mutation(
             kind="protocol",
             name=" ".join(said.split()),
@@ -165,6 +165,8 @@ def tried(mutation: Mutation, copy: Path) -> str:
             check=False,
             timeout=_TIMEOUT_SECONDS,
         )
+    except subprocess.TimeoutExpired:
+        return f"none ends within {_TIMEOUT_SECONDS} s"
     finally:
         if whole is None:
             place.unlink()

@@ -87,6 +87,8 @@ ALLOWED_ARROWS: dict[tuple[str, str], str] = {
     ("paceline.contract.failure", "paceline.recording.plain_files"): "where a script writes may be a pipe",
 }
 
+# What of `os` is the environment of this process.
+ENVIRONMENT = ("environ", "environb", "getenv", "getenvb", "putenv", "unsetenv")
 # Who may look at this process's environment variables; everyone else takes a Mapping. Rooms, then modules.
 ROOMS_WITH_THE_ENVIRONMENT = {
     "cli": "the command line hands the environment on as a value",
@@ -103,6 +105,13 @@ ENVIRONMENT_DOORS = {
     "paceline.launch.programs.engine_host": "whoever starts an agent over a connection tells it its environment there",
     "paceline.parts.engines.ray.agent_actor": "on a node of a cluster: what its worker process was given is all there is to hand on",
     "paceline.parts.engines.ray.cluster": "Ray takes its switches from the environment of its own process alone",
+}
+
+# Modules whose command lines let a Python import from the working directory: module -> why.
+ALLOWED_FROM_THE_WORKING_DIRECTORY = {
+    "paceline.contract.entry": "the user's own program, as torchrun starts it",
+    "paceline.own_program": "its code takes the directory away: the ranks' Python may not know -P",
+    "paceline.parts.plan.trace_script": "likewise, before anything else is imported",
 }
 
 # Modules outside cli that may print: module -> why.
@@ -234,31 +243,50 @@ def test_a_rank_loads_only_the_standard_library_and_its_framework(modules):
 
 def test_the_environment_is_read_at_few_doors(modules):
     wrong = [
-        f"{module.name}:{node.lineno}"
+        f"{module.name}:{line}"
         for module in modules
         if module.room not in ROOMS_WITH_THE_ENVIRONMENT and module.name not in ENVIRONMENT_DOORS
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.Attribute) and is_environment(node)
+        for line in lines_with_the_environment(module)
     ]
     assert not wrong, "\n".join(wrong)
 
 
 def test_only_the_command_line_prints(modules):
     wrong = [
-        f"{module.name}:{node.lineno}"
+        f"{module.name}:{line}"
         for module in modules
         if module.room != "cli" and module.name not in ALLOWED_PRINTS
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+        for line in lines_that_print(module)
     ]
     assert not wrong, "\n".join(wrong)
 
 
+def test_no_program_of_ours_imports_what_lies_in_the_working_directory(modules):
+    wrong = [
+        f"{module.name}:{line}"
+        for module in modules
+        if module.name not in ALLOWED_FROM_THE_WORKING_DIRECTORY
+        for line in lines_that_start_python_unsafely(module)
+    ]
+    assert not wrong, "-P before -m or -c: " + ", ".join(wrong)
+
+
 def test_every_exception_in_these_tables_is_still_needed(modules):
-    names = {module.name for module in modules}
-    gone = [arrow for arrow in ALLOWED_ARROWS if arrow[0] not in names]
-    gone += [name for name in ALLOWED_PRINTS if name not in names]
-    gone += [name for name in ENVIRONMENT_DOORS if name not in names]
+    by_name = {module.name: module for module in modules}
+    imported = {(module.name, found.module) for module in modules for found in module.imports}
+    arrows = {(module.name, imported_module(found, by_name)) for module in modules for found in module.imports}
+    upwards = {arrow for arrow in arrows if arrow[1] and not arrow_is_allowed(*map(room_of, arrow))}
+    printing = {module.name for module in modules if lines_that_print(module)}
+    doors = {module.name for module in modules if lines_with_the_environment(module)}
+    unsafe = {module.name for module in modules if lines_that_start_python_unsafely(module)}
+    gone = [
+        *(ALLOWED_ARROWS.keys() - upwards),
+        *(ALLOWED_IN_A_RANK.keys() - imported),
+        *(ALLOWED_PRINTS.keys() - printing),
+        *(ENVIRONMENT_DOORS.keys() - doors),
+        *(ALLOWED_FROM_THE_WORKING_DIRECTORY.keys() - unsafe),
+        *(set(STANDARD_LIBRARY_ONLY) - by_name.keys()),
+    ]
     assert not gone, gone
 
 
@@ -298,8 +326,34 @@ def arrow_is_allowed(source: str, target: str) -> bool:
     return target not in IN_A_RANK and FLOOR.get(target, 99) < FLOOR.get(source, -1)
 
 
+def lines_with_the_environment(module) -> list[int]:
+    """Where a module looks at this process's environment: `os.environ`, or under a name that it imports."""
+    looked_at = [
+        node.lineno for node in ast.walk(module.tree) if isinstance(node, ast.Attribute) and is_environment(node)
+    ]
+    return looked_at + [found.line for found in module.imports if found.module == "os" and found.name in ENVIRONMENT]
+
+
 def is_environment(node: ast.Attribute) -> bool:
-    return node.attr in ("environ", "environb", "getenv") and isinstance(node.value, ast.Name) and node.value.id == "os"
+    return node.attr in ENVIRONMENT and isinstance(node.value, ast.Name) and node.value.id == "os"
+
+
+def lines_that_print(module) -> list[int]:
+    calls = (node for node in ast.walk(module.tree) if isinstance(node, ast.Call))
+    return [call.lineno for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"]
+
+
+def lines_that_start_python_unsafely(module) -> list[int]:
+    """Command lines of a Python with -m or -c, and neither -P nor -I before it: its sys.path begins with the working directory."""
+    found = []
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.List | ast.Tuple):
+            words = [ast.unparse(word) for word in node.elts]
+            options = [word.strip("'") for word in words]
+            chosen = next((at for at, word in enumerate(options) if word in ("-m", "-c")), 0)
+            if any(word.endswith(("python", "sys.executable")) for word in words[:chosen]):
+                found += [] if {"-P", "-I"} & set(options[:chosen]) else [node.lineno]
+    return found
 
 
 def first_circle(arrows: dict[str, set[str]]) -> list[str] | None:

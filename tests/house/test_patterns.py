@@ -170,6 +170,8 @@ def test_a_quadratic_pattern_is_found():
 def test_a_pattern_is_looked_at_as_it_is_used():
     source = "A = re.compile('a')\nA.sub('', x)\nA.match(x)\nB = re.compile('b')\nline_of(B)\nB.match(x)"
     assert ways_to_look(source, "A") == ("findall", "match") == ways_to_look(source, "B")
+    each = "C = (re.compile('c'),)\nfor one in C:\n    one.match(x)\nA.sub('', x)"
+    assert ways_to_look(each, "C") == ("match",)
     assert ways_to_look("B = re.compile('b')\nline_of(B)", "B") == WAYS
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from paceline.cli.programs.api_page import PUBLIC_MODULES, api_page, public_names
+from paceline.cli.programs.api_page import PUBLIC_MODULES, api_page, definition_of, public_names
 
 FENCE = re.compile(r"^```python\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 AN_ENUMERATIONS_VALUE = re.compile(r"\* `[A-Z_]+ = ")
@@ -31,6 +31,10 @@ def test_everything_on_the_page_has_a_line_that_says_what_it_is():
         for line in api_page().splitlines()
         if line.startswith("* `") and line.endswith("`") and not AN_ENUMERATIONS_VALUE.match(line)
     ]
+    for module in PUBLIC_MODULES:
+        for node in (definition_of(module, name).node for name in public_names(module)):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not ast.get_docstring(node):
+                bare.append(f"{module}.{node.name}")
     assert not bare, "\n".join(bare)
 
 

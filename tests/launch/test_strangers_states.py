@@ -19,7 +19,14 @@ from paceline.errors import UsageError
 from paceline.part import Observation
 from paceline.parts.engines.jobs import note_end
 from paceline.parts.resume.agent.save_newest_step import StateSaving
-from paceline.parts.resume.recording.saved_state import Manifest, SavedFile, SavedRank, manifest_text, parse_manifest
+from paceline.parts.resume.recording.saved_state import (
+    Manifest,
+    NoManifest,
+    SavedFile,
+    SavedRank,
+    manifest_text,
+    parse_manifest,
+)
 from paceline.parts.resume.recording.state_buffer import DOCUMENT, new_buffer, packed
 from paceline.parts.resume.resume_from import load_state
 from paceline.parts.resume.saved_steps import marks_of, place_of, saved_steps
@@ -137,6 +144,8 @@ def test_a_manifest_that_names_another_file_is_damaged(world, name):
 def test_a_manifest_of_impossible_sizes_is_damaged(world, size):
     resealed(world / "r-1/state/step-7", lambda found: renamed(found, SavedFile("a.msgpack", size, "00")))
     assert code_of_resume(world)[0] == 6
+    with pytest.raises(NoManifest, match=f"no save writes: 'a.msgpack', {size} bytes"):
+        parse_manifest((world / "r-1/state/step-7/manifest.json").read_bytes())
 
 
 def lay(path, kind):

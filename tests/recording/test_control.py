@@ -3,6 +3,8 @@
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 
@@ -119,3 +121,28 @@ def test_an_agent_of_another_user_is_said_to_be_one(own_run, agent, monkeypatch)
         ask(own_run, {"command": "look"}, machine=HERE)
     assert refused.value.code == "U19" and "another user" in refused.value.what
     assert refused.value.next == "as the user who started it: paceline stack r-000001"
+
+
+STRANGER = """
+import os, socket, sys
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+listener.bind(sys.argv[1])
+os.setuid(2002)
+listener.listen()
+print("here", flush=True)
+connection, _ = listener.accept()
+print(len(connection.recv(1)), flush=True)
+connection.sendall(b'{"ok":true}' + bytes([10]))
+"""
+
+
+@pytest.mark.process
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+def test_another_user_who_listens_in_the_agents_place_is_told_nothing(own_run):
+    words = [sys.executable, "-c", STRANGER, own_run.control_socket]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as stranger:
+        assert stranger.stdout.readline() == "here\n"
+        with pytest.raises(UsageError) as refused:
+            ask(own_run, {"command": "stop", "now": True}, machine=HERE)
+        assert refused.value.code == "U18" and "another user listens there" in refused.value.saw
+        assert stranger.stdout.readline() == "0\n"

@@ -119,6 +119,24 @@ def test_what_is_no_file_is_passed_over(tmp_path, kind):
     assert not (tmp_path / "copy").exists()
 
 
+@pytest.mark.parametrize("name", ["hosts/../../out/rank_0.out", "hosts/algo-1/../../../out"])
+def test_a_name_that_leads_out_below_the_folder_of_hosts_is_not_written(tmp_path, name):
+    apply(tmp_path / "copy", piece_of(name, b"{}"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_file_grows_by_is_not_written_through_a_link(tmp_path):
+    secret, log = tmp_path / "secret", tmp_path / "copy/hosts/algo-1/rank_0.out"
+    secret.write_bytes(b"before")
+    log.parent.mkdir(parents=True)
+    log.symlink_to(secret)
+    with pytest.raises(OSError):
+        apply(
+            tmp_path / "copy", piece_of("hosts/algo-1/rank_0.out", b"after", {**FROM_THE_START, "paceline.from": "1"})
+        )
+    assert secret.read_bytes() == b"before"
+
+
 @pytest.mark.parametrize("name", ["submission.json", "request.json", "code.tar.gz", "slurm/agent.sh", "hosts", "x\\0y"])
 def test_a_host_writes_its_recording_and_nothing_else(tmp_path, name):
     apply(tmp_path / "copy", piece_of(name, b"{}"))

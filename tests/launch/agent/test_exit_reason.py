@@ -162,6 +162,10 @@ def test_what_a_rank_printed_cannot_keep_the_agent_busy(tmp_path, repository):
     assert done.stdout == "done\n", done.stderr or done.returncode
 
 
+def test_a_reason_is_looked_for_at_both_ends_of_a_long_line(tmp_path):
+    assert ended(tmp_path, 3, printed="a" * 5000 + "b" * 5000).tail.endswith(f"{'a' * 1900} ... {'b' * 2000}")
+
+
 @pytest.mark.parametrize("name", [f"{PID}.json", "torchelastic_1.json"])
 def test_an_error_file_that_is_none_is_passed_over(tmp_path, name):
     (tmp_path / "secret.json").write_text('{"type": "Secret", "time_ns": 1, "message": "m"}')
@@ -198,6 +202,7 @@ def test_a_message_without_end_is_cut_as_in_a_ranks_own_file(tmp_path):
         ({"type": "t" * 99_999}, {"type": "t" * 4096}),
         ({"type": "E", "message": "caf\udce9"}, {"message": "caf?"}),
         ({"type": "E", "line": 1 << 63}, {"line": None}),
+        ({"type": "E", "message": "m" * (1 << 20)}, None),
         ({"type": "E", "time_ns": "soon"}, None),
         ({"type": "E", "time_ns": 1 << 63}, None),
         ({"time_ns": 5}, None),
@@ -209,6 +214,7 @@ def test_a_message_without_end_is_cut_as_in_a_ranks_own_file(tmp_path):
         "a long name",
         "no UTF-8",
         "no line",
+        "a file of 1 MiB",
         "no time",
         "another time",
         "no type",

@@ -218,8 +218,21 @@ def test_a_guest_that_takes_the_name_of_a_lost_host_has_no_part_in_its_attempt(t
         guest = await join()
         assert name in agent.peers
         raw(guest, type="claim", digests={"model.pt": "0" * 64})
-        await heard_out(agent, guest, name)
+        raw(guest, **PONG)
+        await until(lambda: name in agent.hang_monitor.offsets)
         assert agent.data.ledger.owners == {}
+
+    with_agent(tmp_path, talk)
+
+
+def test_an_exit_is_of_the_host_that_says_it_whatever_host_it_names(tmp_path):
+    async def talk(agent, events, join):
+        link = await join()
+        await until(lambda: agent.state.phase is JobPhase.RUNNING)
+        (name,) = agent.peers
+        raw(link, type="exited", exit={"host": "first", "rank": 1, "attempt": 0, "code": 0, "time_ns": 1})
+        await until(lambda: agent.state.exits)
+        assert [exit.host for exit in agent.state.exits] == [name]
 
     with_agent(tmp_path, talk)
 
@@ -243,6 +256,17 @@ def test_a_placed_host_that_says_what_nobody_says_is_lost_or_not_heard(tmp_path,
         await until(lambda: agent.hang_monitor.offsets or not agent.peers)
         assert agent.data.gathered == {} and agent.data.ledger.owners == {}
         assert not [exit for exit in agent.state.exits if exit.rank == 0]
+
+    with_agent(tmp_path, talk)
+
+
+def test_a_host_that_says_what_no_agent_says_is_sent_away(tmp_path):
+    async def talk(agent, events, join):
+        link = await join()
+        await until(lambda: agent.state.phase is JobPhase.RUNNING)
+        raw(link, **json.loads(encode(HELLO)))
+        await until(lambda: not agent.peers)
+        assert "host_lost" in [event["event"] for event in events]
 
     with_agent(tmp_path, talk)
 
@@ -289,7 +313,8 @@ def test_whoever_says_nothing_loses_the_place_and_a_long_first_word_is_not_read(
 
     async def talk(agent, events, join, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        assert await reader.read() != b"" and reader.at_eof()
+        async with asyncio.timeout(10):
+            assert await reader.read() != b"" and reader.at_eof()
         writer.close()
         await writer.wait_closed()
         monkeypatch.setattr("paceline.launch.coordinator.coordinator.GREETING_SECONDS", 5.0)
@@ -297,8 +322,27 @@ def test_whoever_says_nothing_loses_the_place_and_a_long_first_word_is_not_read(
         await greet(reader, writer, None, server=False)
         writer.write(struct.pack(">I", MAX_HELLO_BYTES + 1))
         assert await reader.read() == b""
+        # Not because the time was up.
+        assert any(f"a frame of {MAX_HELLO_BYTES + 1} bytes" in event.get("text", "") for event in events)
         writer.close()
         await writer.wait_closed()
+
+    with_agent(tmp_path, talk)
+
+
+def test_what_a_host_says_beyond_its_rate_waits(tmp_path, monkeypatch):
+    monkeypatch.setattr("paceline.launch.coordinator.limits.BURST_MESSAGES", 1.0)
+    monkeypatch.setattr("paceline.launch.coordinator.limits.MESSAGES_PER_SECOND", 4.0)
+
+    async def talk(agent, events, join):
+        link = await join()
+        await until(lambda: agent.state.phase is JobPhase.RUNNING)
+        began = asyncio.get_running_loop().time()
+        for _ in range(3):
+            raw(link, type="beat", sent_ns=1)
+        raw(link, **PONG)
+        await until(lambda: agent.hang_monitor.offsets)
+        assert asyncio.get_running_loop().time() - began > 0.5
 
     with_agent(tmp_path, talk)
 

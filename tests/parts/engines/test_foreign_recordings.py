@@ -75,6 +75,17 @@ def test_a_recording_of_another_user_ends_nothing(tmp_path, innocent, given_away
 
 
 @needs_root
+def test_a_link_of_another_user_to_an_own_recording_ends_nothing(tmp_path, innocent, capsys):
+    submission(tmp_path / "own", "local", handle_of(innocent))
+    link = tmp_path / "r-000001"
+    link.symlink_to(tmp_path / "own")
+    os.lchown(link, SOMEBODY_ELSE, SOMEBODY_ELSE)
+    assert main(["stop", str(link), "--now"]) == 2
+    assert "U25" in capsys.readouterr().err
+    assert innocent.poll() is None
+
+
+@needs_root
 @pytest.mark.parametrize("verb", [["why"], ["logs"], ["top", "--once"]])
 def test_a_recording_of_another_user_is_read(recording, verb, capsys):
     own = recording()

@@ -135,6 +135,7 @@ def _pip_install(requirements: list[str], target: str) -> str:
     _say("installing {} for paceline's agent".format(", ".join(requirements)))
     argv = [
         sys.executable,
+        "-P",
         "-m",
         "pip",
         "install",
