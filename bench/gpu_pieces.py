@@ -260,11 +260,11 @@ class _Project:
         """Run a script under paceline; its output."""
         script = self._path / "script.py"
         script.write_text(text)
-        return self._paceline("run", "--progress", "off", *options, str(script), fails=fails)
+        return self._paceline("run", "--set", "progress=off", *options, str(script), fails=fails)
 
     def run_file(self, script: str, *arguments: str, options: Sequence[str] = ()) -> str:
         """Run a file under paceline; its output."""
-        return self._paceline("run", "--progress", "off", *options, script, *arguments)
+        return self._paceline("run", "--set", "progress=off", *options, script, *arguments)
 
     def why(self) -> dict[str, Any]:
         """The answer of `paceline why`."""

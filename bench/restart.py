@@ -6,7 +6,7 @@
 One trial: 2 ranks on gloo train a small model for some seconds; then one of them sends itself SIGKILL in the middle of its collectives,
 and the job may restart once. It counts as recovered when the second attempt makes a step and the job ends with 0 within the
 limit; the time is from the kill to the end of the first step of the second attempt. A trial that runs into the limit is a hang, its
-processes are ended, and it counts as lost. "forks" is paceline with --fork-server auto.
+processes are ended, and it counts as lost. "forks" is paceline with --set fork_server=auto.
 """
 
 import argparse
@@ -23,8 +23,8 @@ from pathlib import Path
 
 LIMIT_SECONDS = 60.0
 LAUNCHERS = {
-    "paceline": [sys.executable, "-m", "paceline", "run", "--progress", "off"],
-    "forks": [sys.executable, "-m", "paceline", "run", "--progress", "off", "--fork-server", "auto"],
+    "paceline": [sys.executable, "-m", "paceline", "run", "--set", "progress=off"],
+    "forks": [sys.executable, "-m", "paceline", "run", "--set", "progress=off", "--set", "fork_server=auto"],
     "torchrun": [sys.executable, "-m", "torch.distributed.run"],
 }
 SCRIPT = """\

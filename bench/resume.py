@@ -51,7 +51,7 @@ class Way:
     many: bool = False
 
 
-PACELINE = (sys.executable, "-m", "paceline", "run", "--progress", "off", "--nproc-per-node", str(RANKS))
+PACELINE = (sys.executable, "-m", "paceline", "run", "--set", "progress=off", "--nproc-per-node", str(RANKS))
 WAYS = (
     Way("paceline --resume auto", (*PACELINE, "--resume", "auto"), keeps=False, many=True),
     Way("the same, 2 loader workers", (*PACELINE, "--resume", "auto"), ("--workers", "2"), keeps=False, many=True),

@@ -47,6 +47,8 @@ class Option:
     """The value that a flag stores in the attribute."""
     hidden: bool = False
     """Whether the option is accepted but not shown."""
+    is_key: bool = False
+    """Whether it is a key of --set, and no option of its own."""
     more: str = ""
     """Markdown that docs/verbs.md adds after the help, such as a link."""
 
@@ -66,12 +68,17 @@ class Option:
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """Every accepted spelling, the short one first; empty for a positional argument."""
-        if self.is_positional:
+        """Every accepted spelling, the short one first; empty for a positional argument and for a key of --set."""
+        if self.is_positional or self.is_key:
             return ()
         short = (f"-{self.letter}",) if self.letter else ()
         twin = (f"--{self.name.replace('-', '_')}",) if self.has_underscores and "-" in self.name else ()
         return (*short, f"--{self.name}", *twin)
+
+    @property
+    def in_messages(self) -> str:
+        """The option or the key as messages name it."""
+        return f"--set {self.name}" if self.is_key else f"--{self.name}"
 
     @property
     def shown_spellings(self) -> tuple[str, ...]:
@@ -106,6 +113,8 @@ class Verb:
     """Two command lines, and the effect of each."""
     options: tuple[Option, ...] = ()
     """The verb's own rows, without those that every verb has."""
+    keys: tuple[Option, ...] = ()
+    """The keys of its --set."""
     usage: str = ""
     """The forms of its command line, one per line, if the rows alone do not determine them."""
     operand: str = ""
@@ -145,6 +154,12 @@ class Verb:
             return tuple(self.usage.splitlines())
         words = [f"[{row.value}]" if row.count else row.value for row in self.options if row.is_positional]
         return (" ".join([f"paceline {self.name} [OPTIONS]", *words]),)
+
+
+def switch(name: str, help: str, **more: Any) -> Option:
+    """A key of --set that is true or false."""
+    values: dict[str, Any] = {"choices": ("true", "false"), "default": False, "default_text": "false"}
+    return Option(name, help, kind="true".__eq__, is_key=True, **values, **more)
 
 
 def section(title: str, *rows: Option) -> tuple[Option, ...]:

@@ -12,7 +12,7 @@ import pkgutil
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -337,7 +337,14 @@ class Part:
         return {}
 
     def options(self, verb: str) -> Mapping[str, Sequence[Option]]:
-        """The part's options of a verb: name of the verb's own option -> those behind it."""
+        """The part's options of a verb: name of the verb's own option -> those behind it. Of `run`, rows that are keys of --set too."""
+        return {}
+
+    def job_fields(self, args: Namespace) -> Mapping[str, Any]:
+        """Fields of `facts.Job` that the part's options and keys of `run` set.
+
+        Raises:  UsageError: they do not fit together, or not beside others
+        """
         return {}
 
     def on_run(self, args: Namespace) -> RunPart:
@@ -423,11 +430,25 @@ def rank_modules() -> str:
 
 
 def with_options_of_parts(verb: str, options: Sequence[Option]) -> tuple[Option, ...]:
-    """The options of a verb, each with those of the parts behind it."""
-    of_parts = [part.options(verb) for part in parts()]
+    """The options of a verb, each with those of the parts behind it, which have the part's name as their section where they have none."""
+    of_parts = [(_name(part), part.options(verb)) for part in parts()]
     return tuple(
-        row for own in options for row in (own, *(row for found in of_parts for row in found.get(own.name, ())))
+        row
+        for own in options
+        for row in (
+            own,
+            *(
+                replace(row, section=row.section or f"of the part {name}")
+                for name, found in of_parts
+                for row in found.get(own.name, ())
+            ),
+        )
     )
+
+
+def _name(part: Part) -> str:
+    """The folder or the module of a part."""
+    return type(part).__module__.removesuffix(".part").rpartition(".")[2]
 
 
 def refuse_wrong(file: "JobFile") -> None:

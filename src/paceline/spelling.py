@@ -1,4 +1,4 @@
-"""The plural of a noun, and the known names that are most similar to a misspelt name. Standard library only."""
+"""Words of messages: plurals, options with their values, the known names most similar to a misspelt one. Standard library only."""
 
 from collections.abc import Iterable
 
@@ -6,6 +6,11 @@ from collections.abc import Iterable
 def plural(number: float | None, noun: str) -> str:
     """The noun after a number: "rank" after 1, "ranks" after any other number and after an unknown number."""
     return noun if number == 1 else f"{noun}s"
+
+
+def as_typed(option: str, value: object) -> str:
+    """An option with its value. A key of --set has `=` between them."""
+    return f"{option}={value}" if option.startswith("--set ") else f"{option} {value}"
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | None:

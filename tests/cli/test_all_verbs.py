@@ -53,12 +53,10 @@ OTHER_VALUES = {
     "host": "logs: one host of the job; sagemaker-local: the address to listen on, as every server calls it",
     "hosts": "plan: the old spelling of --host-counts, hidden, with a notice",
     "instance": "check is about one job; plan compares several types",
-    "plan": "check and submit make the plan from these options; run keeps one that was made, and asks nothing of it",
 }
 # An option with the same kind of value whose sentence differs.
 OTHER_SENTENCES = {
     "all": "what is all is the verb's own",
-    "allow-lossy": "the same: auto may choose a strategy that is not exact",
     "color": "run's stdout is the script's",
     "dir": "sagemaker-local: the old spelling of --jobs-dir, hidden, with a notice",
     "dry-run": "what is not done is the verb's own",
@@ -71,9 +69,8 @@ OTHER_SENTENCES = {
     "option": "an option of the engine, which is ssh on run and check",
     "plan": "the same question to the planner",
     "run-dir": "run makes the recordings that the others read",
-    "steps": "plan: of the job, whose --total-steps run takes; bench: of a try",
+    "steps": "plan: of the job, whose number is run's --set total_steps; bench: of a try",
     "stop-grace": "the same grace",
-    "token-file": "run: the secret of the job's agents; web: that of the page",
 }
 # torchrun and nccl-tests chose these letters.
 LETTERS = {"m", "r", "t", "f", "n", "o"}

@@ -20,13 +20,21 @@ from paceline.cli.corrected_command import corrected
             "--nproc-per-node 2",
             "run --nproc-per-node 2 train.py --nproc-per-node two",
         ),
-        ("run -m train --lr 'a b'", "paceline run --store-port PORT ...", "run -m --store-port PORT train --lr 'a b'"),
+        (
+            "run -m train --lr 'a b'",
+            "paceline run --set store_port=PORT ...",
+            "run -m --set store_port=PORT train --lr 'a b'",
+        ),
         ("run --max-run 1 -- --odd.py", "--max-run 1h", "run --max-run 1h -- --odd.py"),
         ("run --hp a=1 --hp lr train.py", "paceline run --hp lr=VALUE ...", "run --hp a=1 --hp lr=VALUE train.py"),
         ("run --hp a=1 train.py", "paceline run --hp lr=2 ...", "run --hp a=1 --hp lr=2 train.py"),
         ("run --env A=key --max-run x train.py", "--max-run 12h", "run --env A=... --max-run 12h train.py"),
         ("run --env A=key train.py", "paceline run --hosts a,b --env ...", "run --env A=... --hosts a,b train.py"),
-        ("run --base-dir x --opt-ml train.py", "leave --opt-ml out", "run --base-dir x train.py"),
+        (
+            "run --set base_dir=x --set opt_ml=true train.py",
+            "leave --set opt_ml=true out",
+            "run --set base_dir=x train.py",
+        ),
         ("submit --nproc 2x train.py", "paceline run --nproc-per-node 2 ...", "submit --nproc-per-node 2 train.py"),
         (
             "submit --option a=1 --option partion=x train.py",
@@ -57,8 +65,8 @@ def test_an_option_takes_the_place_of_the_one_that_it_corrects(typed, advice, ex
     [
         (
             "run train.py",
-            "umask 0027; paceline run --run-dir-mode 0750 ...",
-            "umask 0027; paceline run --run-dir-mode 0750 train.py",
+            "umask 0027; paceline run --set run_dir_mode=0750 ...",
+            "umask 0027; paceline run --set run_dir_mode=0750 train.py",
         ),
         (
             "bench --rehearse train.py",
@@ -78,7 +86,7 @@ def test_what_stands_before_the_command_stays(typed, advice, expected):
         ("run train.py", "paceline ps --all"),
         ("run train.py", "take one of these"),
         ("run it's.py", "--max-run 1h if it's long"),
-        ("run train.py", "leave --opt-ml out"),
+        ("run train.py", "leave --set opt_ml=true out"),
         ("run train.py", "--such-an-option 3"),
         ("plan train.py", "--measured-step-ms MS, or a training script to trace"),
         ("run --job job.json", "--gradients direct"),

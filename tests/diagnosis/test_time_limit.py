@@ -30,7 +30,7 @@ def rank(number, **fields):
     return RankTiming(rank=number, host="algo-1", steps=40, step_seconds=0.1, **fields)
 
 
-def found(total=(1000, "--total-steps"), limit=60.0, elapsed=15.0, **fields):
+def found(total=(1000, "--set total_steps"), limit=60.0, elapsed=15.0, **fields):
     return forecast(
         fields.pop("tempo", tempo(rank(0))),
         now_ns=round(elapsed * SECOND),
@@ -42,10 +42,10 @@ def found(total=(1000, "--total-steps"), limit=60.0, elapsed=15.0, **fields):
 
 
 def test_the_option_wins_over_epochs_and_loader():
-    assert total_steps(500, 3, 100) == (500, "--total-steps")
+    assert total_steps(500, 3, 100) == (500, "--set total_steps")
     assert total_steps(None, 3, 100) == (300, "3 epochs of 100 batches")
     assert total_steps(None, 3, None)[0] is None
-    assert "--total-steps" in total_steps(None, None, 100)[1]
+    assert "--set total_steps" in total_steps(None, None, 100)[1]
 
 
 @pytest.mark.parametrize(
@@ -84,14 +84,14 @@ def test_a_job_that_will_be_done_in_time():
 def test_without_the_number_of_steps_it_asks_for_it():
     unknown = found(total=total_steps(None, None, None))
     assert (will_be_cut(unknown), limit_that_would_do(unknown), unknown.reaches_step) == (None, None, 500)
-    assert "--total-steps N" in forecast_text(unknown)
+    assert "--set total_steps=N" in forecast_text(unknown)
 
 
 def test_without_a_limit_the_end_is_foretold_where_the_number_of_steps_is_known():
     free = found(limit=None)
     assert (free.limit_seconds, free.reaches_step, will_be_cut(free)) == (None, None, False)
     assert free.needed_seconds == found().needed_seconds
-    assert "done in about 1m35s, 1m50s after its start: step 50 of 1000 (--total-steps)" in forecast_text(free)
+    assert "done in about 1m35s, 1m50s after its start: step 50 of 1000 (--set total_steps)" in forecast_text(free)
     assert found(limit=None, total=total_steps(None, None, None)) is None
 
 

@@ -151,7 +151,7 @@ class Outcome:
 def leave(way: WayOut, directory: Path, environment: Mapping[str, str], *, python: str = sys.executable) -> Outcome:
     """Run the script of one way out once, asked all the while; a new, empty `directory` takes what it writes."""
     mark = f"{directory.name}-{os.getpid()}"
-    argv = [python, "-m", "paceline", "run", "--progress", "off", "--nproc-per-node", str(way.ranks_by_launcher)]
+    argv = [python, "-m", "paceline", "run", "--set", "progress=off", "--nproc-per-node", str(way.ranks_by_launcher)]
     process = subprocess.Popen(
         [*argv, str(SCRIPTS / f"{way.script}.py"), str(directory)],
         cwd=directory,

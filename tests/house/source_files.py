@@ -96,7 +96,7 @@ def room_of(name: str) -> str:
     folder = inside.partition(".")[0]
     if inside.startswith(IN_A_RANK_OF_PARTS.get(part, "in_rank")) or folder in ("in_rank", "instruments", "worker"):
         return "worker"
-    if part == "comm" and folder not in ("", "part", "planner"):
+    if part == "comm" and folder not in ("", "options", "part", "planner"):
         return "comm"
     if folder in ("cli", "serve", "estimator", "trace"):
         return folder

@@ -7,6 +7,7 @@ A line of surface.txt goes when what it names goes. A line is added only by an i
 from pathlib import Path
 
 from paceline.cli import all_verbs, verb_module
+from paceline.cli.job.option_tables import TORCHRUN
 from paceline.rules import checks_of_parts, discover, pages
 
 LIST = Path(__file__).parent / "surface.txt"
@@ -49,6 +50,15 @@ def test_what_is_no_longer_offered_has_left_the_list():
 def test_a_code_that_has_gone_is_never_given_to_anything_else():
     gone = {line.removeprefix("gone ") for line in listed() if line.startswith("gone ")}
     assert not gone & set(pages())
+
+
+def test_the_options_of_run_are_few():
+    sections = verb_module("run").VERB.sections
+    kernel = sections.pop("paceline's own")
+    torchrun = sections.pop("as in torchrun")
+    assert len(kernel) <= 14 and [row.name for row in torchrun] == [row.name for row in TORCHRUN]
+    assert all(title.startswith("of the part ") for title in sections)
+    assert sum(map(len, sections.values())) <= 12
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from paceline.probes.ports import Bind, Holder, try_bind
     ("port", "option", "saw", "next_"),
     [
         (80, "--master-port", "Permission denied; ports below 1024 are usually root's", "--master-port 29500 ..."),
-        (2049, "--store-port", "Permission denied", "--store-port 29500 ..."),
+        (2049, "--set store_port", "Permission denied", "--set store_port=29500 ..."),
         (
             80,
             "--rdzv-endpoint",

@@ -357,7 +357,7 @@ def test_a_directory_of_another_user_is_not_adopted(tmp_path, entry):
         (tmp_path / "own").mkdir()
         path.symlink_to(tmp_path / ("own" if entry == "link" else "nowhere"))
     give_away(path)
-    with pytest.raises(FileExistsError, match=f"#{SOMEBODY_ELSE}.*--run-id") as refused:
+    with pytest.raises(FileExistsError, match=f"#{SOMEBODY_ELSE}.*--set run_id") as refused:
         create_run(tmp_path, "exp1")
     assert refused.value.errno == errno.EEXIST and not (tmp_path / "own/run.json").exists()
 

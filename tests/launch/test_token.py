@@ -99,7 +99,7 @@ def test_where_none_can_be_made_a_port_that_others_reach_is_refused(tmp_path, mo
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file" / "config"))
     with pytest.raises(UsageError, match="others can reach") as caught:
         asked()
-    assert "--no-token" in caught.value.next and "PACELINE_TOKEN" in caught.value.next
+    assert "--set no_token=true" in caught.value.next and "PACELINE_TOKEN" in caught.value.next
     assert asked(must_be_had=False).secret is None
 
 

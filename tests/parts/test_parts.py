@@ -265,7 +265,7 @@ def test_without_a_part_its_options_are_unknown(paceline_with, option):
     [
         (("--example-way", "elsewhere"), 7, "elsewhere\n"),
         (("--example_way", "hosts", "--name", "mine"), 8, "1 host of mine with variables\n"),
-        (("--example-way", "beside", "--run-id", "r-1"), 0, "beside r-1 False\ntrained\n"),
+        (("--example-way", "beside", "--set", "run_id=r-1"), 0, "beside r-1 False\ntrained\n"),
         (("--name", "mine"), 0, "trained\n"),
         (("--example-way", "elsewhere", "--name", "refused"), 2, ""),
     ],

@@ -26,7 +26,7 @@ def script(paceline):
         (["--logs-specs", "mine", "SCRIPT"], "U32", "torchrun"),
         (["--rdzv-backend", "etcd", "--rdzv-endpoint", "h:1", "SCRIPT"], "U32", "torchrun"),
         (["--nproc-per-node", "gpu", "SCRIPT"], "U11", "GPU"),
-        (["--token-file", "/no/such/file", "SCRIPT"], "U12", "/no/such/file"),
+        (["--set", "token_file=/no/such/file", "SCRIPT"], "U12", "/no/such/file"),
     ],
 )
 def test_the_error_has_four_parts_and_nothing_was_started(paceline, script, argv, code, says):
@@ -59,9 +59,9 @@ def test_an_unreadable_channel_is_refused(paceline, script):
 def test_a_job_that_its_own_host_refuses_prints_the_error_and_sums_nothing_up(paceline, script):
     no_directory = paceline.directory / "file"
     no_directory.touch()
-    finished = paceline.run("run", "--base-dir", str(no_directory / "below"), script)
+    finished = paceline.run("run", "--set", f"base_dir={no_directory / 'below'}", script)
     assert finished.code == 2 and "error[U22]" in finished.err
-    assert f"next      paceline run --base-dir DIRECTORY {script}" in finished.err
+    assert f"next      paceline run --set base_dir=DIRECTORY {script}" in finished.err
     assert not any(word in finished.err for word in ("failed", "because", "not judged", "paceline logs"))
 
 
@@ -84,7 +84,7 @@ def test_a_channel_that_does_not_divide_is_warned_about_before_the_ranks_start(p
 
 def test_requirements_that_fail_to_install_end_the_run_before_a_rank_starts(paceline, script):
     (paceline.directory / "requirements.txt").write_text("./no-such-package\n")
-    finished = paceline.run("run", "--install-requirements", script)
+    finished = paceline.run("run", "--set", "install_requirements=true", script)
     assert finished.code == 2 and "error[E01]" in finished.err and "started" not in finished.out
 
 

@@ -61,7 +61,7 @@ def test_a_containers_resourceconfig_makes_the_job(paceline):
         (base / "input/config/hyperparameters.json").write_text(json.dumps({"lr": "0.5"}))
         directory = paceline.directory / f"cwd-{current}"
         directory.mkdir()
-        jobs.append(paceline.start("run", "--base-dir", str(base), "--master-port", port, script, cwd=directory))
+        jobs.append(paceline.start("run", "--set", f"base_dir={base}", "--master-port", port, script, cwd=directory))
     second, first = jobs
     assert first.wait().code == 0 and second.wait().code == 0, first.err + second.err
     (rank0,), (rank1,) = shown(first.out), shown(second.out)
@@ -74,6 +74,6 @@ def test_a_refusal_inside_a_container_is_its_failure_reason(paceline):
     base = paceline.directory / "ml"
     (base / "input/config").mkdir(parents=True)
     (base / "input/config/resourceconfig.json").write_text(json.dumps({"current_host": "a", "hosts": ["a"]}))
-    finished = paceline.run("run", "--base-dir", str(base), "no_such_script.py")
+    finished = paceline.run("run", "--set", f"base_dir={base}", "no_such_script.py")
     assert finished.code == 2
     assert (base / "output/failure").read_text().startswith("error[U02]: there is no script no_such_script.py")

@@ -76,7 +76,7 @@ OF_THE_ATTEMPT = {
 def restarted(paceline, text, *argv, code=0, options=(), name="train.py", **environment):
     script = paceline.script(name, text)
     finished = paceline.run(
-        *("run", "--nproc-per-node", "2", "--max-restarts", "1", "--fork-server", "auto", *options),
+        *("run", "--nproc-per-node", "2", "--max-restarts", "1", "--set", "fork_server=auto", *options),
         *(script, *argv) if "-m" not in options else (Path(name).stem, *argv),
         timeout=200,
         **environment,

@@ -153,7 +153,7 @@ def test_a_token_that_does_not_match_is_refused(paceline, ours, theirs):
     assert second.code == 2 and "U12" in second.err
     source = "PACELINE_TOKEN" if ours else str(paceline.directory / "config/paceline/token")
     first.until(lambda: f"; here it is {source}" in first.err)
-    assert "scp 127.0.0.1:.config/paceline/token" in second.err and "--token-file" in second.err
+    assert "scp 127.0.0.1:.config/paceline/token" in second.err and "--set token_file=" in second.err
 
 
 @pytest.mark.slow
@@ -176,7 +176,7 @@ def test_without_a_word_about_it_hosts_of_one_user_prove_themselves_and_the_toke
 @pytest.mark.slow
 def test_who_wants_an_open_port_says_so_and_is_warned(paceline):
     port = str(free_port())
-    argv = ("run", "--nnodes", "2", "--no-token", "--master-port", port, paceline.script("idiom.py", IDIOM))
+    argv = ("run", "--nnodes", "2", "--set", "no_token=true", "--master-port", port, paceline.script("idiom.py", IDIOM))
     first = paceline.start(*argv)
     second = paceline.run(*argv[:3], "--node-rank", "1", *argv[3:])
     finished = first.wait(90)

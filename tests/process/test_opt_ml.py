@@ -74,7 +74,9 @@ def test_the_hosts_of_an_estimator_see_their_tree_at_opt_ml(project, prefix):
 
 @pytest.mark.slow
 def test_run_does_the_same_when_asked(project, prefix):
-    done = project.run("run", "--local-hosts", "2", "--opt-ml", "--channel", "train=data", "train.py", prefix=prefix)
+    done = project.run(
+        "run", "--local-hosts", "2", "--set", "opt_ml=true", "--channel", "train=data", "train.py", prefix=prefix
+    )
     assert done.code == 0, done.err
     assert sorted(line.split()[0] for line in done.out.splitlines()) == ["algo-1", "algo-2"]
 

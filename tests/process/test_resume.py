@@ -188,7 +188,7 @@ print(json.dumps({"shown": shown, "memory": ["paceline-state" in os.readlink(f"/
 
 
 @pytest.mark.slow_but_first
-@pytest.mark.parametrize("options", [(), ("--resume", "off"), ("--max-restarts", "1", "--fork-server", "auto")])
+@pytest.mark.parametrize("options", [(), ("--resume", "off"), ("--max-restarts", "1", "--set", "fork_server=auto")])
 def test_without_resume_there_is_no_trace_of_it(paceline, options):
     finished = paceline.run("run", *options, paceline.script("train.py", LOOKS), PACELINE_STATE_FD="7")
     assert finished.code == 0, finished.err

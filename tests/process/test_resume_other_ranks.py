@@ -76,7 +76,9 @@ train()
 def stopped(paceline, ranks, text, workers=0):
     """A job that was stopped in its second epoch; its id, and the script."""
     script = paceline.script("train.py", text.replace("WORKERS", str(workers)))
-    job = paceline.start("run", "--run-id", "r-1", "--resume", "auto", "--nproc-per-node", str(ranks), script, "--stop")
+    job = paceline.start(
+        "run", "--set", "run_id=r-1", "--resume", "auto", "--nproc-per-node", str(ranks), script, "--stop"
+    )
     job.until(lambda: all((paceline.directory / f"reached{rank}").exists() for rank in range(ranks)))
     job.process.send_signal(signal.SIGTERM)
     finished = job.wait()

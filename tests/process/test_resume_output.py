@@ -47,7 +47,7 @@ def test_without_a_kill_each_byte_that_a_rank_writes_is_in_its_log(paceline):
         "train.py", TEXT.replace(ONE + PRINTS, WRITES, 1).replace("print(json", "0 and print(json")
     )
     for resume in ("auto", "off"):
-        job = paceline.start("run", "--resume", resume, "--fork-server", "off", script, '{"dies": []}')
+        job = paceline.start("run", "--resume", resume, "--set", "fork_server=off", script, '{"dies": []}')
         assert job.process.wait(120) == 0
     logs = sorted(paceline.directory.glob("**/hosts/*/attempt_0/rank_0.*"))
     logs = [path.read_bytes() for path in logs if path.suffix in (".out", ".err")]

@@ -129,7 +129,7 @@ def both(paceline):
             prepare(directory)
         environment = {**paceline.environment, "TMPDIR": str(temporary)}
         subprocess.run([sys.executable, script], cwd=undisturbed, env=environment, check=True, timeout=120)
-        argv = ("run", "--resume", "auto", "--fork-server", "off", *options, script, "kills")
+        argv = ("run", "--resume", "auto", "--set", "fork_server=off", *options, script, "kills")
         finished = paceline.run(*argv, cwd=killed, timeout=120, TMPDIR=str(temporary))
         assert finished.code == code, finished.err
         assert paceline.left() == []

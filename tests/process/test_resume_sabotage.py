@@ -132,7 +132,7 @@ def test_ranks_that_are_killed_while_they_resume_are_resumed_from_the_same_step(
 def test_a_stop_while_the_ranks_resume_ends_the_job(paceline):
     waits = "total, held = 0, []\nif attempt() == 1:\n    open('resuming', 'w').close()\n    time.sleep(600)"
     script = paceline.script("train.py", RANK.replace("total, held = 0, []", waits, 1))
-    argv = ("run", "--resume", "auto", "--fork-server", "off", script, '{"dies": [[0, 0, 6, 9]]}')
+    argv = ("run", "--resume", "auto", "--set", "fork_server=off", script, '{"dies": [[0, 0, 6, 9]]}')
     job = paceline.start(*argv)
     job.until((paceline.directory / "resuming").exists)
     job.process.send_signal(signal.SIGINT)
@@ -155,7 +155,18 @@ def started(paceline, *options, **environment):
     """A job of two ranks that waits in its steps 3 and 6, and in which rank 1 is killed in step 6."""
     assert TRAINS in RANK
     script = paceline.script("train.py", RANK.replace(TRAINS, WAITS + TRAINS, 1))
-    argv = ("run", "--run-id", "r-1", "--resume", "auto", "--fork-server", "off", "--nproc-per-node", "2", *options)
+    argv = (
+        "run",
+        "--set",
+        "run_id=r-1",
+        "--resume",
+        "auto",
+        "--set",
+        "fork_server=off",
+        "--nproc-per-node",
+        "2",
+        *options,
+    )
     return paceline.start(*argv, script, '{"dies": [[0, 1, 6, 9]]}', **environment)
 
 

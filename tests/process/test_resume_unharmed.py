@@ -64,7 +64,7 @@ JOBS = {
         MODEL
         + "asked = []\nsignal.signal(signal.SIGTERM, lambda *_: asked.append(1))\nfor n in range(99):\n    print(n, step(), flush=True)\n"
         + "    if n == 6: os.kill(os.getpid(), signal.SIGTERM)\n    if asked: sys.exit(3)\n",
-        ("--fork-server", "off"),
+        ("--set", "fork_server=off"),
         3,
     ),
     "mp.spawn": (SPAWNS, ("--on-hang", "stop"), 0),

@@ -56,9 +56,9 @@ def test_a_job_ends_well_whose_rank_0_ends_first(paceline, how):
     assert (finished.code, sorted(finished.out.splitlines())) == (0, ["rank 1 is done", "rank 2 is done"]), finished.err
 
 
-@pytest.mark.parametrize("port", [[], ["--store-port"]], ids=["free port", "one port"])
+@pytest.mark.parametrize("port", [False, True], ids=["free port", "one port"])
 def test_each_attempt_has_a_store_of_its_own(paceline, port):
-    options = [*port, *([str(free_port())] if port else [])]
+    options = ["--set", f"store_port={free_port()}"] if port else []
     script = paceline.script("job.py", JOB)
     finished = paceline.run("run", "--nproc-per-node", "3", "--max-restarts", "1", *options, script, "exit")
     assert (finished.code, sorted(finished.out.splitlines())) == (0, ["rank 1 is done", "rank 2 is done"]), finished.err

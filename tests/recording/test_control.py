@@ -144,5 +144,5 @@ def test_another_user_who_listens_in_the_agents_place_is_told_nothing(own_run):
         assert stranger.stdout.readline() == "here\n"
         with pytest.raises(UsageError) as refused:
             ask(own_run, {"command": "stop", "now": True}, machine=HERE)
-        assert refused.value.code == "U18" and "another user listens there" in refused.value.saw
+        assert refused.value.code == "U19" and "another user listens there" in refused.value.saw
         assert stranger.stdout.readline() == "0\n"

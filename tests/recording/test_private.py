@@ -72,7 +72,7 @@ def test_a_directory_that_is_there_stays_as_it_is(tmp_path):
 
 @pytest.mark.parametrize("text", ["0770", "0757", "0777", "4755", "0400", "rwx", "99", ""])
 def test_a_mode_that_lets_others_write_is_refused(text):
-    with pytest.raises(UsageError, match="--run-dir-mode"):
+    with pytest.raises(UsageError, match="--set run_dir_mode"):
         directory_mode(text)
 
 
@@ -85,7 +85,7 @@ def test_a_mode_that_the_umask_takes_back_is_refused():
 
 
 def test_every_agent_of_a_submitted_job_is_told_the_mode():
-    words = ["--engine", "fake", "--run-dir-mode", "0750", __file__]
+    words = ["--engine", "fake", "--set", "run_dir_mode=0750", __file__]
     job, _, _ = submission_of(parse(words), "r-000001", {}, {})
     assert job_document(host_file(job))["run_dir_mode"] == 0o750
 
@@ -128,7 +128,7 @@ def test_the_contracts_configuration_is_nobody_elses_to_read(tmp_path):
         ("train.py --auth-token 1a2b --lr 0.1", "train.py --auth-token *** --lr 0.1"),
         ("train.py --wandb-api-key=1a2b", "train.py --wandb-api-key=***"),
         ("train.py api_key 1a2b", "train.py api_key ***"),
-        ("--token-file /run/token --no-token train.py", "--token-file /run/token --no-token train.py"),
+        ("--set token_file=/run/token --set no_token=true train.py", "--set token_file=/run/token --set no_token=true train.py"),
         ("train.py --max-tokens 2048 --tokenizer gpt2 --use-auth --lr 1", "train.py --max-tokens 2048 --tokenizer gpt2 --use-auth --lr 1"),
         ("--hp lr=0.1 auth_train.py 3", "--hp lr=0.1 auth_train.py 3"),
     ],

@@ -88,7 +88,16 @@ KILL = int(signal.SIGKILL)
 def ran(paceline, *options, code=0, dies=(), text=RANK, server="off", prefix=(), **plan):
     """The finished job, and what its ranks printed. A fork server imports torch, which takes a test longer than it gains."""
     script = paceline.script("train.py", text)
-    argv = ("run", "--resume", "auto", "--fork-server", server, *options, script, json.dumps({"dies": dies, **plan}))
+    argv = (
+        "run",
+        "--resume",
+        "auto",
+        "--set",
+        f"fork_server={server}",
+        *options,
+        script,
+        json.dumps({"dies": dies, **plan}),
+    )
     finished = paceline.run(*argv, timeout=120, prefix=prefix)
     assert finished.code == code, finished.err
     assert paceline.left() == []

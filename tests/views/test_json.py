@@ -45,6 +45,7 @@ from paceline.job_file import JobFile, job_document
 from paceline.launch.agent.run_environment import environment_document
 from paceline.launch.agent.worker_spec import HostIdentity
 from paceline.launch.run import host_document
+from paceline.option import switch
 from paceline.parts.comm.planner.regression import Change, Figure, Regression
 from paceline.parts.comm.planner.strategy_times import StrategyTime
 from paceline.parts.engines import endpoints, jobs
@@ -296,7 +297,9 @@ DOCUMENTS = {
     "env": lambda: msgspec.convert(ENVIRONMENT, env.EnvDocument),
     "error": lambda: error.error_json(UsageError("U03", "what", saw="saw", next="next", more="more")),
     "explain": lambda: page_facts("N01", pages()["N01"]),
-    "explain_all": lambda: names_facts({"ps": "list runs"}, {"U04": pages()["U04"]}),
+    "explain_all": lambda: names_facts(
+        {"ps": "list runs"}, {"U04": pages()["U04"]}, [switch("no_token", "Take hosts in without a token.")]
+    ),
     "fetched": lambda: written("sagemaker.json", fetched),
     "saved_state": lambda: json.loads(manifest_text(MANIFEST)),
     "environment": lambda: of_a_type(

@@ -23,7 +23,7 @@ _PROGRAM = "paceline.launch.programs.leashed"
 _START_SECONDS = 30.0
 _MOST_SHOWN_BYTES = 4096
 # The ranks' output goes to the recording alone, from which RunHandle.wait() and RunHandle.logs() show it.
-_OUTPUT = ("--progress", "off", "--redirects", "3")
+_OUTPUT = ("--set", "progress=off", "--redirects", "3")
 # What these say is this module's own.
 _TAKEN = {
     "json": "RunHandle.evidence() and RunHandle.why() have it as values",
@@ -112,7 +112,7 @@ def _start(words: Sequence[str], options: Mapping[str, Any], env: Mapping[str, s
     leash, leash_end = os.pipe()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", _PROGRAM, str(leash), "run", "--run-id", str(run_id), *_OUTPUT, *words],
+            [sys.executable, "-P", "-m", _PROGRAM, str(leash), "run", "--set", f"run_id={run_id}", *_OUTPUT, *words],
             env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -156,13 +156,13 @@ def _root(options: Mapping[str, Any]) -> Path:
 
 
 def _words(options: Mapping[str, Any]) -> list[str]:
-    """Keyword arguments as options of `paceline run`.
+    """Keyword arguments as options and keys of `paceline run`.
 
     Raises:  UsageError U01: there is no such option, or it is this module's own
     """
     from paceline.cli.job.options import VERB
 
-    rows = {row.dest: row for row in VERB.options}
+    rows = {row.dest: row for row in (*VERB.options, *VERB.keys)}
     words: list[str] = []
     for name, value in options.items():
         if name in _TAKEN:
@@ -183,6 +183,9 @@ def _words(options: Mapping[str, Any]) -> list[str]:
 
 def _spelled(row: Option, value: Any) -> list[str]:
     spelling = f"--{row.name}"
+    if row.is_key:
+        text = str(value).lower() if isinstance(value, bool) else value
+        return [] if value is None else ["--set", f"{row.name}={text}"]
     if value is None or (row.is_flag and value is False):
         return []
     if row.is_flag:

@@ -6,7 +6,7 @@ Code that refuses something does not know the whole command line. Its advice has
 * `OPTIONS`, beginning with a dash and without an alternative: the same, of any verb
 * `OPTIONS instead of OPTION VALUE`: the same, and without that use of an option
 * `WORDS instead of WORDS`: the same command with these words in place of those
-* `leave OPTION out` or `leave OPTION VALUE out`: the same command without this option, or without this use of it
+* `leave OPTION out`, `leave OPTION VALUE out` or `leave OPTION KEY out`: the same command without this option, or without this use of it
 * `leave WORD out`: the same command without a word that is no option
 * `put OPTION VALUE behind the script`: the same command, and its last words are these
 
@@ -79,7 +79,9 @@ def _corrected(advice: str, argv: Sequence[str], verb: Verb) -> str:
     changed = pieces
     if option := parts.get("option"):
         row, value = rows.get(option), shlex.split(parts["value"])[0] if parts["value"] else None
-        changed = [piece for piece in pieces if row is None or piece.row != row or value not in (None, piece.value)]
+        changed = [
+            piece for piece in pieces if row is None or piece.row != row or value not in (None, piece.value, piece.key)
+        ]
         if len(changed) == len(pieces):
             return advice
     for piece in _pieces(rows, shlex.split(parts.get("options") or "")):

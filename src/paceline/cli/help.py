@@ -3,10 +3,11 @@
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from paceline import cli
+from paceline.cli.help_text import rows_text
 from paceline.cli.moved import moved
 from paceline.cli.terminal import ascii_only, room, use_color
 from paceline.errors import UsageError
@@ -23,8 +24,8 @@ VERB = Verb(
     (
         Option(
             "about",
-            "A code, as printed in error[CODE]; a verb; or codes, for every code with its title.",
-            "CODE|VERB|codes",
+            "A code, as printed in error[CODE]; a verb; codes, for every code with its title; or keys, for every key of run --set.",
+            "CODE|VERB|codes|keys",
             default_text="the list of verbs",
             count="?",
             is_positional=True,
@@ -47,7 +48,7 @@ paceline help --completion fish > ~/.config/fish/completions/paceline.fish
 
 For bash this needs the package `bash-completion`; without it, write the script anywhere and `source` it in `~/.bashrc`. For zsh, `~/.zfunc`
 stands for any folder that is in `fpath` before `compinit` runs.""",
-    notes="`--json` prints `paceline.explain/1`: of a code [its page](schemas.md#pacelineexplain1), else the verbs and the codes; "
+    notes="`--json` prints `paceline.explain/1`: of a code [its page](schemas.md#pacelineexplain1), else verbs, codes and keys; "
     'with `--completion` `{"schema": "paceline.completion/1", "shell": ..., "script": ...}`.',
 )
 
@@ -61,17 +62,22 @@ def run(args: argparse.Namespace) -> int:
         return _print_completion(args)
     if args.about in cli.all_verbs():
         return cli.main([args.about, "--help"])
-    if args.about not in (None, "codes"):
+    if args.about not in (None, "codes", "keys"):
         return _print_page(args)
     if args.about is None and not args.json:
         print(cli.overview(), end="")
+        return 0
+    from paceline.cli.job.options import VERB as RUN
+
+    if args.about == "keys" and not args.json:
+        print(rows_text(RUN.keys), end="")
         return 0
     # The pages take longer to load than all else that the list of verbs needs.
     from paceline.rules import pages
     from paceline.views.page import code_list
 
     if args.json:
-        print(json.dumps(names_facts(cli.all_verbs(), pages())))
+        print(json.dumps(names_facts(cli.all_verbs(), pages(), RUN.keys)))
     else:
         print(code_list(pages(), width=room(sys.stdout), ascii_only=ascii_only(sys.stdout)))
     return 0
@@ -126,12 +132,12 @@ def _near(word: str) -> str | None:
     return nearest(code, pages()) or next(iter(moved(word, ())), None) or nearest(word, cli.all_verbs())
 
 
-def names_facts(verbs: Mapping[str, str], pages: Mapping[str, str]) -> dict[str, Any]:
-    """Every verb with what it does, and every code with the title of its page, for a program."""
+def names_facts(verbs: Mapping[str, str], pages: Mapping[str, str], keys: Iterable[Option]) -> dict[str, Any]:
+    """Every verb and every key with what it does, and every code with the title of its page, for a program."""
     from paceline.views.page import page_sections
 
     codes = {code: page_sections(pages[code])["title"] for code in sorted(pages)}
-    return {"schema": SCHEMA, "verbs": dict(verbs), "codes": codes}
+    return {"schema": SCHEMA, "verbs": dict(verbs), "codes": codes, "keys": {row.name: row.help for row in keys}}
 
 
 def page_facts(code: str, page: str, gone: str | None = None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ def help_text(verb: Verb, width: int = WIDTH) -> str:
     parts = [examples_text(verb.examples, width), _usage_text(verb, width), _wrapped(verb.about, width)]
     positionals = [row for row in verb.options if row.is_positional]
     if positionals:
-        parts.append("arguments:\n" + _rows_text(positionals, width))
+        parts.append("arguments:\n" + rows_text(positionals, width))
     sections = {title: [row for row in rows if not row.is_positional] for title, rows in verb.sections.items()}
     sections.setdefault("", []).append(HELP)
     # If a verb has headings, the options that every verb has come last.
@@ -25,7 +25,7 @@ def help_text(verb: Verb, width: int = WIDTH) -> str:
         parts.append(
             f"{title or 'options'}:\n"
             + (textwrap.indent(_wrapped(text, width - 2), "  ") + "\n" if text else "")
-            + _rows_text(sections[title], width)
+            + rows_text(sections[title], width)
         )
     if verb.epilog:
         parts.append(_wrapped(verb.epilog, width))
@@ -66,7 +66,8 @@ def _usage_text(verb: Verb, width: int) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _rows_text(rows: Iterable[Option], width: int) -> str:
+def rows_text(rows: Iterable[Option], width: int = WIDTH) -> str:
+    """A line or more for each row."""
     lines = []
     for row in rows:
         head = f"  {heading(row)}"
@@ -83,6 +84,8 @@ def heading(row: Option) -> str:
     """The option as it is typed, with its metavar."""
     if row.is_positional:
         return row.value
+    if row.is_key:
+        return f"{row.name}={row.value}"
     return ", ".join(row.shown_spellings) + (f" {row.value}" if row.value else "")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from paceline.errors import UsageError
 from paceline.recording.runs import is_run_id
-from paceline.spelling import nearest
+from paceline.spelling import as_typed, nearest
 
 STATIC_PORT = 29500
 C10D_PORT = 29400
@@ -52,8 +52,8 @@ def bad_value(option: str, text: object, expected: str, example: str) -> UsageEr
     shown = str(text) or "''"
     return UsageError(
         "U03",
-        f"{option} {shown} is not {expected}",
-        next=f"{option} {example}",
+        f"{as_typed(option, shown)} is not {expected}",
+        next=as_typed(option, example),
     )
 
 
@@ -221,7 +221,7 @@ def signal_names(text: str) -> tuple[str, ...]:
 def run_id(text: str | None) -> str | None:
     """An id that is a valid directory name; None: a new id."""
     if text is not None and not is_run_id(text):
-        raise bad_value("--run-id", text, "an id of letters, digits, '.', '_' and '-'", "r-7f3a91")
+        raise bad_value("--set run_id", text, "an id of letters, digits, '.', '_' and '-'", "r-7f3a91")
     return text
 
 
@@ -234,13 +234,13 @@ def directory_mode(text: str | None) -> int | None:
         return None
     mode = int(text, 8) if _OCTAL.fullmatch(text) else 0
     if mode & 0o700 != 0o700 or mode & 0o022 or mode > 0o777:
-        raise bad_value("--run-dir-mode", text, "a mode in which its owner alone may write", "0750")
+        raise bad_value("--set run_dir_mode", text, "a mode in which its owner alone may write", "0750")
     if mode & (mask := _umask()):
         raise UsageError(
             "U03",
-            f"--run-dir-mode {text} lets nobody in: the umask keeps them from the files in it",
+            f"--set run_dir_mode={text} lets nobody in: the umask keeps them from the files in it",
             saw=f"umask {mask:04o}",
-            next=f"umask {0o777 & ~mode:04o}; paceline run --run-dir-mode {text} ...",
+            next=f"umask {0o777 & ~mode:04o}; paceline run --set run_dir_mode={text} ...",
         )
     return mode
 

@@ -226,7 +226,7 @@ def _clear(target: Path, channel: Channel) -> None:
             path = Path(directory, name)
             if not path.is_symlink():
                 what = f"channel {channel.name!r}: {target} already holds files that paceline did not put there"
-                raise _refused(what, str(path), "choose another channel name or another --base-dir")
+                raise _refused(what, str(path), "choose another channel name or another --set base_dir")
     import shutil  # only here: it costs 4 ms, and a run without stale links never needs it
 
     shutil.rmtree(target)

@@ -59,7 +59,7 @@ def read_hyperparameters(path: str | Path) -> dict[str, Any]:
 
     Raises:  UsageError U07: the file cannot be read, is not JSON, or is not one JSON object
     """
-    named = f"--hyperparameters {path}"
+    named = f"--set hyperparameters={path}"
     try:
         values = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:

@@ -21,7 +21,7 @@ _LAST_LINES = 8
 def wanted(contract: Contract, program: Program) -> Path | None:
     """The requirements.txt that this run installs: of the contract's code directory, or beside the script when asked.
 
-    Raises:  UsageError E01: --install-requirements was given and there is no requirements.txt
+    Raises:  UsageError E01: --set install_requirements was given and there is no requirements.txt
     """
     if contract.code_dir is not None:
         file = (Path(contract.code_dir) / "requirements.txt").absolute()
@@ -36,9 +36,9 @@ def wanted(contract: Contract, program: Program) -> Path | None:
         return file.absolute()
     raise UsageError(
         "E01",
-        "--install-requirements: there is no requirements.txt",
+        "--set install_requirements: there is no requirements.txt",
         saw=f"no file {file}",
-        next="leave --install-requirements out",
+        next="leave --set install_requirements out",
     )
 
 

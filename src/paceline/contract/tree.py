@@ -245,7 +245,7 @@ def writing(tree: Tree) -> Iterator[None]:
             "U22",
             f"the contract directory {tree.base} is not writable",
             saw=f"{error.strerror}: {error.filename}",
-            next="paceline run --base-dir DIRECTORY ...",
+            next="paceline run --set base_dir=DIRECTORY ...",
         ) from error
 
 

@@ -16,17 +16,17 @@ _EPOCHS = ("epochs", "num_epochs", "num_train_epochs", "max_epochs", "n_epochs")
 # A step of many times its usual length, and of half a second at least, did something beside training.
 _MANY = 5
 _PAUSE_NS = 500_000_000
-_ASK = "not known: set it with --total-steps N"
+_ASK = "not known: set it with --set total_steps=N"
 
 
 def total_steps(option: int | None, epochs: int | None, loader_batches: int | None) -> tuple[int | None, str]:
     """Number of steps of the job, and where that number comes from, as text.
 
-    `option`: --total-steps; `epochs`: of the hyperparameters or the script's arguments; `loader_batches`: batches of one epoch of one
+    `option`: --set total_steps; `epochs`: of the hyperparameters or the script's arguments; `loader_batches`: batches of one epoch of one
     rank's loader. An estimate where a step takes several batches.
     """
     if option:
-        return option, "--total-steps"
+        return option, "--set total_steps"
     if epochs and loader_batches:
         return epochs * loader_batches, f"{epochs} epochs of {loader_batches} batches"
     if loader_batches:

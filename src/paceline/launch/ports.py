@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 
 from paceline.errors import UsageError
 from paceline.probes.ports import Bind, holder_of, try_bind
+from paceline.spelling import as_typed
 
 # Below Linux's default range for outgoing connections (ip(7), ip_local_port_range), so that no such connection takes the port meanwhile.
 _STORE_PORTS = range(15000, 32000)
@@ -25,7 +26,7 @@ def free_store_port(generator: random.Random | None = None) -> int:
         if try_bind("0.0.0.0", port) is Bind.FREE:
             return port
     raise UsageError(
-        "U04", "no free port for the ranks' store", saw="200 ports tried", next="paceline run --store-port PORT ..."
+        "U04", "no free port for the ranks' store", saw="200 ports tried", next="paceline run --set store_port=PORT ..."
     )
 
 
@@ -133,14 +134,14 @@ def port_in_use(address: str, port: int, option: str) -> UsageError:
         return UsageError(
             "U04",
             f"port {port} on {address} is in use by another agent, which has --node-rank 0 too",
-            saw=f"{holder}; if that is another job's: {option} {port + 1}",
+            saw=f"{holder}; if that is another job's: {as_typed(option, port + 1)}",
             next="paceline run --node-rank 1 ...",
         )
     return UsageError(
         "U04",
         f"port {port} on {address} is in use",
         saw=str(holder) if holder else "who holds it was not judged: another network namespace",
-        next=f"paceline run {option} {port + 1} ...",
+        next=f"paceline run {as_typed(option, port + 1)} ...",
     )
 
 
@@ -151,5 +152,5 @@ def _port_forbidden(address: str, port: int, option: str) -> UsageError:
         "U04",
         f"port {port} on {address} cannot be listened on",
         saw=os.strerror(errno.EACCES) + below,
-        next=f"paceline run {option} {other} ...",
+        next=f"paceline run {as_typed(option, other)} ...",
     )

@@ -96,7 +96,10 @@ def prepare(file: JobFile, environ: Mapping[str, str], *, starts_hosts: bool = F
     )
     if job.is_first and file.run_id and (taken := RunDirectory(config.runs_root / file.run_id).run_file).exists():
         raise UsageError(
-            "U03", f"--run-id {file.run_id}: a run has this id already", saw=str(taken), next=f"--run-id {new_run_id()}"
+            "U03",
+            f"--set run_id={file.run_id}: a run has this id already",
+            saw=str(taken),
+            next=f"--set run_id={new_run_id()}",
         )
     return job, config
 

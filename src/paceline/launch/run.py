@@ -148,7 +148,7 @@ class _RunResources:
 async def _run(job: Job, config: LaunchConfig, reporter: Reporter, own: _RunResources) -> JobResult:
     if job.agents_port is None:
         if job.store_port is not None:
-            require_free(job.master_addr, job.store_port, "--store-port")
+            require_free(job.master_addr, job.store_port, "--set store_port")
         return await _run_first(job, config, reporter, own)
     if job.is_first:
         try:

@@ -42,14 +42,14 @@ def token_for(
     if no_token and file is not None:
         raise UsageError(
             "U03",
-            "--token-file and --no-token exclude each other",
-            saw=f"--token-file {file} --no-token",
-            next="paceline run --token-file FILE ...",
+            "--set token_file and --set no_token exclude each other",
+            saw=f"--set token_file={file} --set no_token=true",
+            next="leave --set no_token out",
         )
     if no_token:
-        return Token(None, "--no-token")
+        return Token(None, "--set no_token")
     if file is not None:
-        return Token(_strong(_read(Path(file)), f"--token-file {file}"), file)
+        return Token(_strong(_read(Path(file)), f"--set token_file={file}"), file)
     if given := environ.get("PACELINE_TOKEN"):
         return Token(_strong(os.fsencode(given).strip(), "PACELINE_TOKEN"), "PACELINE_TOKEN")
     if not needed:
@@ -63,7 +63,7 @@ def token_for(
                 "U12",
                 "there is no token, and others can reach this job's port",
                 saw=f"{own}: {error.strerror}",
-                next="export PACELINE_TOKEN=..., the same on every host; where nobody else is on the network: --no-token",
+                next="export PACELINE_TOKEN=..., the same on every host; where nobody else is on the network: --set no_token=true",
             ) from error
     return Token(None, "none could be made")
 

@@ -2,7 +2,7 @@
 
 <run>/run.json                                  first agent, written once
 <run>/events.jsonl                              first agent
-<run>/plan.json                                 first agent, written once: what --plan said
+<run>/plan.json                                 first agent, written once: what --set plan said
 <run>/lateness.roll                             first agent: how late each rank was, every few seconds
 <run>/step_timing_<a>.json                      first agent: the newest step timing of an attempt, written over
 <run>/hosts/<host>/host.json                    that host's agent, written once
@@ -15,7 +15,7 @@
 <run>/hosts/<first>/peers/<host>.{telemetry,logs}.jsonl   what other hosts streamed to the first one
 <run>/hosts/<first>/peers/<host>/attempt_<a>/steps_<s>s.roll   the same sums of steps, streamed
 <run>/submission.json                           whoever gave the job to an engine, written once
-<run>/hosts/<host>/ml/                          the host's contract tree, unless --base-dir or --opt-ml moved it
+<run>/hosts/<host>/ml/                          the host's contract tree, unless --set base_dir or opt_ml moved it
 """
 
 from dataclasses import dataclass

@@ -95,7 +95,9 @@ def make_run_directory(path: Path, mode: int | None = None) -> None:
     except FileExistsError:
         there = os.lstat(path)
         if there.st_uid != os.geteuid():
-            text = f"it belongs to another user, {user_name(there.st_uid)}; another --run-id makes another directory"
+            text = (
+                f"it belongs to another user, {user_name(there.st_uid)}; another --set run_id makes another directory"
+            )
             raise FileExistsError(errno.EEXIST, text, str(path)) from None
         if not path.is_dir():
             raise
@@ -414,7 +416,7 @@ def at_path(path: Path) -> Path:
     if _is_recording(path):
         return path
     if os.path.isdir(path) and not os.access(path, os.R_OK | os.X_OK):
-        shared = f"ls -ld {path}; its owner shares a run with --run-dir-mode 0750"
+        shared = f"ls -ld {path}; its owner shares a run with --set run_dir_mode=0750"
         raise UsageError("U09", f"{path} cannot be read", saw="permission denied", next=shared)
     saw = (
         "the directory has neither run.json nor hosts/" if os.path.isdir(path) else "there is no such directory to read"

@@ -90,7 +90,7 @@ def _token_needed(event: Mapping[str, Any], color: bool) -> str:
     return (
         f"paceline  the other hosts need this user's token, {file}; where they do not share it, on each of them:\n"
         f"  scp {address}:{file} ~/paceline-token\n"
-        "  paceline run --token-file ~/paceline-token ...   the same arguments as here, with its own --node-rank"
+        "  paceline run --set token_file=~/paceline-token ...   the same arguments as here, with its own --node-rank"
     )
 
 

@@ -73,7 +73,14 @@ def test_the_defaults_are_one_rank_on_one_host_without_any_port():
         ("--master-port 29511 train.py", "127.0.0.1", None, 29511, 0, True),
         ("--rdzv-backend c10d --rdzv-endpoint localhost:0 train.py", "localhost", None, None, 0, True),
         ("--nnodes 2 --node-rank 1 --master-addr algo-1 train.py", "algo-1", 29500, None, 1, False),
-        ("--nnodes 2 --master-addr [::1] --master-port 4000 --store-port 4001 train.py", "::1", 4000, 4001, 0, True),
+        (
+            "--nnodes 2 --master-addr [::1] --master-port 4000 --set store_port=4001 train.py",
+            "::1",
+            4000,
+            4001,
+            0,
+            True,
+        ),
         ("--nnodes 2 --node-rank 1 --rdzv-endpoint algo-1:4000 train.py", "algo-1", 4000, None, 1, False),
         ("--nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint algo-1 train.py", "algo-1", 29400, None, None, False),
         ("--nnodes 2 --rdzv-backend c10d --rdzv-endpoint localhost:81 train.py", "localhost", 81, None, None, True),
@@ -104,7 +111,7 @@ def test_hosts_meet_where_torchrun_would_let_them_meet(line, address, agents_por
 def test_a_strategy_is_taken_as_named_and_a_lossy_one_too():
     found = job("--gradients direct+bf16 train.py")
     assert (found.gradients, found.allow_lossy) == ("direct+bf16", False)
-    auto = job("--gradients auto --allow-lossy train.py")
+    auto = job("--gradients auto --set allow_lossy=true train.py")
     assert (auto.gradients, auto.allow_lossy) == ("auto", True)
     assert job("train.py").gradients is None
 
@@ -115,8 +122,8 @@ def test_a_strategy_is_taken_as_named_and_a_lossy_one_too():
         ("--gradients dirct train.py", "U03", "direct"),
         ("--gradients direct+ring train.py", "U03", "--gradients direct"),
         ("--gradients ring --tf-config multi_worker_mirrored train.py", "U05", "--tf-config multi_worker_mirrored ..."),
-        ("--allow-lossy train.py", "U05", "--gradients auto --allow-lossy"),
-        ("--gradients ring --allow-lossy train.py", "U05", "leave --allow-lossy out"),
+        ("--set allow_lossy=true train.py", "U05", "--gradients auto --set allow_lossy=true"),
+        ("--gradients ring --set allow_lossy=true train.py", "U05", "leave --set allow_lossy out"),
     ],
 )
 def test_a_strategy_that_cannot_be_meant_is_refused_before_anything_starts(line, code, word):
@@ -230,12 +237,12 @@ def test_an_unreadable_script_is_refused(project):
         "--nnodes 2 --rdzv-backend c10d --rdzv-endpoint a:b train.py",
         "--nnodes 2 --rdzv-backend c10d --rdzv-endpoint a:0 train.py",
         "--master-port 70000 train.py",
-        "--nnodes 2 --master-port 4000 --store-port 4000 train.py",
+        "--nnodes 2 --master-port 4000 --set store_port=4000 train.py",
         "--max-restarts -1 train.py",
         "--monitor-interval -1 train.py",
         "--shutdown-timeout -1 train.py",
         "-m --no-python package",
-        "--base-dir x --opt-ml train.py",
+        "--set base_dir=x --set opt_ml=true train.py",
         "--local-hosts 0 train.py",
         "--node-rank -1 train.py",
     ],
@@ -283,13 +290,13 @@ def test_hyperparameters_and_channels_are_checked_before_anything_starts(project
     (project / "data").mkdir()
     (project / "data" / "a").touch()
     found = job(
-        "--hyperparameters hp.json --hp lr=0.2 --hp name=it\\'s --hp-profile v3 "
+        "--set hyperparameters=hp.json --hp lr=0.2 --hp name=it\\'s --set profile=v3 "
         "--channel train=data:ShardedByS3Key train.py"
     ).contract
     assert found.hyperparameters == {"lr": 0.2, "batch": 32, "name": "it's"}
     assert (found.profile, found.channels[0].name, found.channels[0].distribution) == ("v3", "train", "ShardedByS3Key")
     assert refusal("--hp lr train.py").code == "U07"
-    assert refusal("--hyperparameters none.json train.py").code == "U07"
+    assert refusal("--set hyperparameters=none.json train.py").code == "U07"
     assert refusal("--channel train train.py").code == "U06"
     assert refusal("--channel train=nowhere train.py").code == "U06"
 

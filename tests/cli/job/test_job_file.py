@@ -74,8 +74,8 @@ def test_what_is_as_its_default_is_left_out():
     [
         "train.py --epochs 3",
         "--nnodes 2 --node-rank 1 --master-addr algo-1 --rdzv-conf join_timeout=60 --max-restarts 3 train.py",
-        "--nproc-per-node gpu --hp lr=0.1 --hp sizes=[1,2] --hp-profile v3 --max-run 2h --stop-grace 90s --tee 3 -m train",
-        "--redirects 0:1,1:2 --local-ranks-filter 0,1 --gradients ring+bf16 --on-hang stop --run-dir-mode 0700 train.py",
+        "--nproc-per-node gpu --hp lr=0.1 --hp sizes=[1,2] --set profile=v3 --max-run 2h --stop-grace 90s --tee 3 -m train",
+        "--redirects 0:1,1:2 --local-ranks-filter 0,1 --gradients ring+bf16 --on-hang stop --set run_dir_mode=0700 train.py",
     ],
 )
 def test_every_command_line_is_a_job_file(line):
@@ -85,7 +85,7 @@ def test_every_command_line_is_a_job_file(line):
 
 def test_a_host_says_where_it_stands_and_the_rest_is_the_files():
     file = file_of(
-        "--job job.json --node-rank 3 --master-addr node1 --master-port 20001 --run-id r-2 --token-file t --json"
+        "--job job.json --node-rank 3 --master-addr node1 --master-port 20001 --set run_id=r-2 --set token_file=t --json"
     )
     job = file.job
     assert (job.node_rank, job.is_first, job.master_addr, job.agents_port) == (3, False, "node1", 20001)
@@ -102,10 +102,10 @@ def test_how_long_hosts_may_take_is_the_files_unless_the_host_says_otherwise(pro
 
 
 def test_the_tree_of_a_container_is_the_hosts_to_name():
-    assert file_of("--job job.json --opt-ml").job.contract.opt_ml
-    assert file_of("--job job.json --local-hosts 2 --opt-ml").job.contract.shown_at_opt_ml
-    assert file_of("--job job.json --base-dir /b").job.contract.base_dir == "/b"
-    assert refusal("--job job.json --base-dir /b --opt-ml").code == "U03"
+    assert file_of("--job job.json --set opt_ml=true").job.contract.opt_ml
+    assert file_of("--job job.json --local-hosts 2 --set opt_ml=true").job.contract.shown_at_opt_ml
+    assert file_of("--job job.json --set base_dir=/b").job.contract.base_dir == "/b"
+    assert refusal("--job job.json --set base_dir=/b --set opt_ml=true").code == "U03"
 
 
 @pytest.mark.parametrize(
@@ -198,17 +198,17 @@ def test_the_page_of_the_job_file_is_made_from_the_classes(repository):
 
 
 def test_hosts_of_this_machine_have_an_opt_ml_of_their_own():
-    contract = file_of("--local-hosts 2 --opt-ml train.py").job.contract
+    contract = file_of("--local-hosts 2 --set opt_ml=true train.py").job.contract
     assert contract.shown_at_opt_ml and not contract.opt_ml
-    contract = file_of("--opt-ml train.py").job.contract
+    contract = file_of("--set opt_ml=true train.py").job.contract
     assert contract.opt_ml and not contract.shown_at_opt_ml
 
 
 def test_a_plan_is_part_of_the_file(project):
     plan = {"schema": "paceline.plan/2", "rows": []}
     (project / "plan.json").write_text(json.dumps(plan))
-    assert file_of("--plan plan.json train.py").plan == plan
-    assert file_of("--job job.json --plan plan.json").plan == plan
+    assert file_of("--set plan=plan.json train.py").plan == plan
+    assert file_of("--job job.json --set plan=plan.json").plan == plan
     assert file_of("train.py").plan is None
 
 
@@ -216,4 +216,4 @@ def test_a_plan_is_part_of_the_file(project):
 def test_a_plan_that_is_none_is_refused(project, text):
     if text is not None:
         (project / "plan.json").write_text(text)
-    assert refusal("--plan plan.json train.py").code == "U03"
+    assert refusal("--set plan=plan.json train.py").code == "U03"

@@ -14,7 +14,7 @@ import pytest
 from torchrun_grammar import PAGE, at, grammar, numbers, options_of, page, parser_of, rendezvous_keys_of
 
 from paceline.cli.job.option_tables import CompletionAsked, comma_separated
-from paceline.cli.job.options import OURS, TORCHRUN, RunParser, parse_run, torchrun_command
+from paceline.cli.job.options import KEYS, OURS, TORCHRUN, RunParser, parse_run, torchrun_command
 from paceline.cli.run import verb
 from paceline.cli.values import RENDEZVOUS_KEYS, rendezvous_conf, unknown_rendezvous_keys
 from paceline.errors import UsageError
@@ -107,7 +107,7 @@ def _outcome(parse) -> dict | str:
         return "help"
     except UsageError:
         return "refused"
-    return {name: value for name, value in found.items() if name not in {option.dest for option in OURS}}
+    return {name: value for name, value in found.items() if name not in {row.dest for row in (*OURS, *KEYS)}}
 
 
 def actions(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:

@@ -49,6 +49,6 @@ def test_an_id_that_a_run_has_is_taken(monkeypatch, tmp_path, capsys):
     (tmp_path / "hi.py").write_text("print(1)\n")
     made = create_run(tmp_path / ".paceline" / "runs", "r-000001")
     write_run(Run(id="r-000001", name="a", directory=str(made.path), command=(), started_ns=1, first_host="a"))
-    assert main(["run", "--run-id", "r-000001", "hi.py"]) == 2
-    assert capsys.readouterr().err.startswith("error[U03]: --run-id r-000001: a run has this id already")
+    assert main(["run", "--set", "run_id=r-000001", "hi.py"]) == 2
+    assert capsys.readouterr().err.startswith("error[U03]: --set run_id=r-000001: a run has this id already")
     assert [path.name for path in made.path.iterdir()] == ["run.json"]

@@ -116,7 +116,7 @@ def test_of_a_run_that_ended_well_it_is_said_that_it_did(world):
 def test_another_script_is_refused_unless_the_user_says_otherwise(world):
     (world / "train.py").write_text("another script")
     error = refused(world)
-    assert error.code == "F05" and str(world / "train.py") in error.what and "--resume-anyway" in error.next
+    assert error.code == "F05" and str(world / "train.py") in error.what and "--set resume_anyway=true" in error.next
     assert load(world, resume_anyway=True).step == 7
 
 

@@ -9,7 +9,7 @@ import pytest
         ("data = open('/opt/ml/input/data/train/a.csv')", 'os.environ["SM_CHANNEL_TRAIN"]'),
         ("torch.save(model, '/opt/ml/model/model.pt')", 'os.environ["SM_MODEL_DIR"]'),
         ("parser.add_argument('--out', default='/opt/ml/output/data')", 'os.environ["SM_OUTPUT_DATA_DIR"]'),
-        ("path = '/opt/ml/checkpoints/last.pt'", "--local-hosts 1 --opt-ml, or a directory of your own"),
+        ("path = '/opt/ml/checkpoints/last.pt'", "--local-hosts 1 --set opt_ml=true, or a directory of your own"),
     ],
 )
 def test_such_a_path_is_named_with_what_holds_it(found, job, text, next_step):

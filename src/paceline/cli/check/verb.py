@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from paceline.cli.job.keys import refuse_former
 from paceline.cli.job.options import VERB as RUN
 from paceline.cli.job.options import parse_run
 from paceline.cli.parsing import VerbParser, split_at_script
@@ -19,8 +20,8 @@ from paceline.part import BuiltJobs, first_answer, parts, with_options_of_parts
 
 _NEVER = "never"
 _OF_THE_JOB = (
-    "nnodes", "nproc-per-node", "master-addr", "module", "no-python", "run-path", "max-run", "hp", "hyperparameters", "hp-profile",
-    "channel", "output", "checkpoints", "source-dir", "standalone", "local-hosts", "opt-ml",
+    "nnodes", "nproc-per-node", "master-addr", "module", "no-python", "run-path", "max-run", "hp", "channel", "output",
+    "checkpoints", "source-dir", "standalone", "local-hosts", "set",
 )  # fmt: skip
 
 VERB = Verb(
@@ -68,6 +69,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
     Raises:  UsageError U01, U03
     """
+    refuse_former(VERB.name, (*RUN.rows, *VERB.rows), argv)
     ours, script = split_at_script((*RUN.rows, *VERB.rows), argv)
     args, run_argv = VerbParser(VERB, passed_on=RUN.rows).parse_own(ours)
     args.run_argv = run_argv

@@ -17,14 +17,14 @@ from paceline.errors import UsageError
 from paceline.facts import Console, Contract, Job, Program, ProgramKind
 from paceline.job_file import JobFile, read_job_file
 from paceline.launch.prepare import checked_rank_count
-from paceline.part import refuse_wrong
+from paceline.part import parts, refuse_wrong
 from paceline.probes.environment import without_secrets
 from paceline.probes.ports import is_local_address
 from paceline.recording.plain_files import open_plain
+from paceline.spelling import as_typed
 from paceline.storage.urls import shown_argv
 
 _MOST_PLAN_BYTES = 4 << 20
-_NO_RUNS = ("yes", "no", "on", "true", "false", "none")
 _STATIC_JOIN_SECONDS = "900"
 _C10D_JOIN_SECONDS = "600"
 MEETING = (
@@ -45,7 +45,7 @@ _OF_THE_FILE = (
     "plan",
 )
 BESIDE_JOB = frozenset({
-    "job", *MEETING, *_OF_THE_FILE, "base_dir", "opt_ml",
+    "job", "set", *MEETING, *_OF_THE_FILE, "base_dir", "opt_ml",
     "network",
 })  # fmt: skip
 """Options that a host may give for itself beside --job; all others belong to the job."""
@@ -64,6 +64,8 @@ def job_file_of(
         file = read_job_file(args.job)
         return _with_this_host(replace(file, command=file.command or command), args, is_local)
     _refuse_plugins(args)
+    of_parts = {name: value for part in parts() for name, value in part.job_fields(args).items()}
+    resume = bool(of_parts.get("resume", False))
     job = Job(
         name=args.name or default_name(args),
         program=program_of(args),
@@ -71,14 +73,8 @@ def job_file_of(
         max_restarts=int(values.not_negative("--max-restarts", args.max_restarts)),
         max_run_seconds=_time_limit(args.max_run),
         total_steps=_total_steps(args.total_steps),
-        on_hang=_on_hang(args),
-        fork_server=args.fork_server == "auto" or (args.fork_server is None and args.resume != "off"),
-        resume=args.resume != "off",
-        resume_from=_resume_from(args),
-        resume_anyway=args.resume_anyway,
-        gradients=_gradients(args),
-        allow_lossy=args.allow_lossy,
-        tf_config=_tf_config(args),
+        on_hang=_on_hang(args, resume=resume),
+        fork_server=args.fork_server == "auto" or (args.fork_server is None and resume),
         stop_grace_seconds=values.duration_seconds("--stop-grace", args.stop_grace),
         monitor_interval_seconds=args.monitor_interval,
         signals=values.signal_names(args.signals_to_handle),
@@ -89,6 +85,7 @@ def job_file_of(
         checkpoints_delete=_checkpoints_delete(args),
         contract=_contract(args),
         console=_console(args),
+        **of_parts,
     )
     file = JobFile(
         job=_met(job, args, is_local),
@@ -112,14 +109,15 @@ def job_file_of(
 
 def _with_this_host(file: JobFile, args: argparse.Namespace, is_local: Callable[[str], bool]) -> JobFile:
     """The job of --job, with this host's own options."""
-    said = {row.dest for row in VERB.options if getattr(args, row.dest) != row.unset}
-    for row in VERB.options:
+    rows = (*VERB.options, *VERB.keys)
+    said = {row.dest for row in rows if getattr(args, row.dest) != row.unset}
+    for row in rows:
         if row.dest in said and row.dest not in BESIDE_JOB:
             raise UsageError(
                 "U05",
-                f"--job says what the job is, and --{row.name} says it otherwise",
-                saw=f"--job {args.job} --{row.name} {getattr(args, row.dest)}",
-                next=f"leave --{row.name} out, or change it in {args.job}",
+                f"--job says what the job is, and {row.in_messages} says it otherwise",
+                saw=f"--job {args.job} {as_typed(row.in_messages, getattr(args, row.dest))}",
+                next=f"leave {row.in_messages} out, or change it in {args.job}",
             )
     _refuse_two_trees(args)
     job = file.job
@@ -154,7 +152,7 @@ def _kept_of_the_meeting(job: Job, said: set[str]) -> dict[str, Any]:
 
 
 def _plan(path: str | None) -> dict[str, Any] | None:
-    """The plan in the file of --plan; None: there is no such option.
+    """The plan in the file of --set plan; None: no file is named.
 
     Raises:  UsageError U03: the file cannot be read, or is no plan
     """
@@ -172,7 +170,7 @@ def _plan(path: str | None) -> dict[str, Any] | None:
     if not isinstance(schema, str) or not schema.startswith("paceline.plan/"):
         raise UsageError(
             "U03",
-            f"--plan {path} is no plan of paceline",
+            f"--set plan={path} is no plan of paceline",
             saw=saw,
             next=f"paceline plan --json train.py > {path}",
         )
@@ -227,27 +225,13 @@ def _met(job: Job, args: argparse.Namespace, is_local: Callable[[str], bool]) ->
     )
 
 
-def _resume_from(args: argparse.Namespace) -> str | None:
-    if args.resume.lower() in _NO_RUNS:
-        raise values.bad_value("--resume", args.resume, "auto, off or a run", "auto")
-    named = None if args.resume in ("auto", "off") else str(args.resume)
-    if args.resume_anyway and not named:
-        raise UsageError(
-            "U03",
-            "--resume-anyway says which saved state may be used, and --resume names none",
-            saw=f"--resume {args.resume}",
-            next="paceline run --resume RUN --resume-anyway ...",
-        )
-    return named
-
-
 def _checkpoints_delete(args: argparse.Namespace) -> bool:
     if args.checkpoints_delete and not args.checkpoints:
         raise UsageError(
             "U03",
-            "--checkpoints-delete says what to do below --checkpoints, and there is none",
+            "--set checkpoints_delete says what to do below --checkpoints, and there is none",
             saw="no --checkpoints",
-            next="paceline run --checkpoints URL --checkpoints-delete ...",
+            next="paceline run --checkpoints URL --set checkpoints_delete=true ...",
         )
     return bool(args.checkpoints_delete)
 
@@ -312,7 +296,7 @@ def _meeting(args: argparse.Namespace, is_local: Callable[[str], bool]) -> _Rend
     by_arrival = args.rdzv_backend == "c10d" and not args.standalone
     address, port, store_port = _place(args, most, by_arrival)
     if most > 1 and port is not None and port == store_port:
-        raise values.bad_value("--store-port", store_port, "another port than the agents' one", str(port + 1))
+        raise values.bad_value("--set store_port", store_port, "another port than the agents' one", str(port + 1))
     node_rank = None if by_arrival and most > 1 else _node_rank(args, most)
     return _Rendezvous(
         least=least,
@@ -363,7 +347,7 @@ def _local_range(args: argparse.Namespace, least: int, most: int) -> tuple[int, 
 
 def _place(args: argparse.Namespace, most: int, by_arrival: bool) -> tuple[str, int | None, int | None]:
     """Address, agents' port and store port."""
-    for option, port in (("--master-port", args.master_port), ("--store-port", args.store_port)):
+    for option, port in (("--master-port", args.master_port), ("--set store_port", args.store_port)):
         if port is not None:
             values.port_number(option, port)
     if args.standalone:
@@ -424,16 +408,16 @@ def _time_limit(text: str | None) -> float | None:
 
 def _total_steps(number: int | None) -> int | None:
     if number is not None and number < 1:
-        raise values.bad_value("--total-steps", number, "1 or more", "10000")
+        raise values.bad_value("--set total_steps", number, "1 or more", "10000")
     return number
 
 
-def _on_hang(args: argparse.Namespace) -> str:
+def _on_hang(args: argparse.Namespace, *, resume: bool) -> str:
     choice: str = args.on_hang
-    if choice == "resume" and args.resume == "off":
+    if choice == "resume" and not resume:
         raise _disagree(
             "--on-hang resume needs --resume auto: without it no state is kept from which the job could go on",
-            f"--on-hang resume --resume {args.resume}",
+            "--on-hang resume, and no --resume",
             "paceline run --resume auto --on-hang resume ...",
         )
     if choice == "restart" and not args.max_restarts:
@@ -445,42 +429,13 @@ def _on_hang(args: argparse.Namespace) -> str:
     return choice
 
 
-def _gradients(args: argparse.Namespace) -> str | None:
-    name: str | None = args.gradients
-    if name is not None:
-        name = name.strip().lower() if name.strip().lower() == "auto" else name.strip()
-    if args.allow_lossy and name != "auto":
-        raise UsageError(
-            "U05",
-            "--allow-lossy is for --gradients auto alone: nothing else chooses a strategy",
-            saw=f"--gradients {name}, which is taken as it is named" if name else "no --gradients",
-            next="leave --allow-lossy out" if name else "paceline run --gradients auto --allow-lossy ...",
-        )
-    return name
-
-
-def _tf_config(args: argparse.Namespace) -> str | None:
-    form: str | None = args.tf_config
-    if form == "parameter_server" and args.nproc_per_node != "1":
-        raise values.bad_value(
-            "--nproc-per-node", args.nproc_per_node, "1: parameter_server has one process per host", "1"
-        )
-    if form is not None and args.gradients is not None:
-        raise _disagree(
-            "--gradients exchanges gradients of torch, and --tf-config is for TensorFlow, which exchanges its own",
-            f"--gradients {args.gradients} --tf-config {form}",
-            f"paceline run --tf-config {form} ...",
-        )
-    return form
-
-
 def _contract(args: argparse.Namespace) -> Contract:
     _refuse_two_trees(args)
     hyperparameters = dict(read_hyperparameters(args.hyperparameters)) if args.hyperparameters else {}
     hyperparameters.update(parse_hyperparameter(text) for text in args.hp or ())
     return Contract(
         hyperparameters=hyperparameters,
-        profile=args.hp_profile,
+        profile=args.profile,
         channels=parse_channels(args.channel or ()),
         base_dir=args.base_dir,
         opt_ml=args.opt_ml and args.local_hosts is None,
@@ -494,9 +449,9 @@ def _refuse_two_trees(args: argparse.Namespace) -> None:
     if args.base_dir and args.opt_ml:
         raise UsageError(
             "U03",
-            "--base-dir and --opt-ml name two places for one tree",
-            saw=f"--base-dir {args.base_dir} --opt-ml",
-            next="leave --opt-ml out",
+            "--set base_dir and --set opt_ml name two places for one tree",
+            saw=f"--set base_dir={args.base_dir} --set opt_ml=true",
+            next="leave --set opt_ml out",
         )
 
 

@@ -1,4 +1,4 @@
-"""The file of `--json-file`: the answer of `paceline run` as JSON, apart from what the ranks write."""
+"""The file of `--set json_file`: the answer of `paceline run` as JSON, apart from what the ranks write."""
 
 import os
 import shlex
@@ -11,7 +11,7 @@ from paceline.terminal_text import write_line
 
 
 def answer_file(text: str | None) -> str | None:
-    """The absolute path of --json-file.
+    """The absolute path of --set json_file.
 
     Raises:  UsageError U22: the file could not be written when the job has ended
     """
@@ -21,7 +21,7 @@ def answer_file(text: str | None) -> str | None:
     if os.path.isdir(path) or not os.access(path.parent, os.W_OK | os.X_OK):
         raise UsageError(
             "U22",
-            f"--json-file {text} cannot be written",
+            f"--set json_file={text} cannot be written",
             saw="it is a directory" if os.path.isdir(path) else f"{path.parent} is not there, or not writable",
             next=f"ls -ld {shlex.quote(str(path.parent))}",
         )
@@ -36,4 +36,4 @@ def write_answer(path: str, found: Evidence) -> None:
     try:
         write_whole(Path(path), json_text(summary_facts(found)) + "\n")
     except OSError as error:
-        write_line(f"paceline  --json-file {path} could not be written: {error.strerror}")
+        write_line(f"paceline  --set json_file={path} could not be written: {error.strerror}")

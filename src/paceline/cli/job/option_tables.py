@@ -1,12 +1,13 @@
-"""The options of `paceline run` as rows: torchrun's options, paceline's own, and those of its parts."""
+"""The options of `paceline run` as rows: torchrun's options, paceline's own, those of its parts, and the keys of --set."""
 
+import os
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from paceline.cli.values import duration_seconds
 from paceline.errors import UsageError
-from paceline.option import Option, section
+from paceline.option import Option, section, switch
 from paceline.part import with_options_of_parts
 
 
@@ -41,6 +42,12 @@ def _theirs(name: str, help: str, metavar: str = "", **more: Any) -> Option:
     """An option of torchrun. It reads PET_<NAME> as torchrun does, unless `variable` says otherwise."""
     variable = f"PET_{name.replace('-', '_').upper()}"
     return Option(name, help, metavar, **{"has_underscores": True, "variable": variable, **more})
+
+
+def _key(name: str, help: str, metavar: str = "", **more: Any) -> Option:
+    # A shell expands ~ at the beginning of a word only.
+    kind = os.path.expanduser if metavar in ("FILE", "DIR") else str
+    return Option(name, help, metavar, is_key=True, **{"kind": kind, **more})
 
 
 TORCHRUN = section(
@@ -179,85 +186,16 @@ _ROWS = (
         more="`paceline submit` writes such files. See [job_file.md](job_file.md).",
     ),
     Option("name", "Name of the run.", "TEXT", default_text="the script's own name"),
-    Option("run-id", "Id of the recording.", "ID", default_text="r- and six hex digits, new for each run"),
     Option("run-dir", "Directory below which recordings go.", "DIR", default_text=".paceline/runs"),
-    Option(
-        "run-dir-mode",
-        "Who may read the recording, written as for chmod, such as 0750.",
-        "MODE",
-        default_text="0700",
-        more="See [recording.md](recording.md#who-may-read-it).",
-    ),
-    Option(
-        "plan",
-        "What `paceline plan --json` said of this job; it is kept with the recording.",
-        "FILE",
-        more="The file becomes `plan.json` in the [recording](recording.md).",
-    ),
     Option("max-run", "Time limit: seconds, or 12h, 90m, 30s. Then SIGTERM, grace, SIGKILL.", "DURATION"),
-    Option(
-        "total-steps",
-        "Optimizer steps of the whole job. They tell early whether --max-run is long enough.",
-        "N",
-        kind=int,
-    ),
     Option(
         "on-hang",
         "On a confirmed hang: report and go on, stop (exit 202), restart (--max-restarts), or resume (--resume auto).",
         choices=("report", "stop", "restart", "resume"),
         default="report",
     ),
-    Option(
-        "fork-server",
-        "With --max-restarts: keep a process with torch imported on each host, and fork the ranks of a restart from it (preview).",
-        choices=("auto", "off"),
-        default_text="off; with --resume auto: auto",
-        more="See [running.md](running.md#fast-restarts).",
-    ),
-    Option(
-        "resume",
-        "auto: keep the state of every rank outside of it, so that all ranks go on after a killed one. A run, URL or directory: begin at"
-        " the newest step that is saved there (preview).",
-        "auto|off|RUN",
-        default="off",
-        more="See [running.md](running.md#resume-preview).",
-    ),
-    Option("resume-anyway", "Go on from a saved state although the script or torch is another one."),
-    Option(
-        "gradients",
-        "How DDP exchanges gradients: auto, ring, hierarchical, direct, ... with +bf16, +int8. The first host's counts.",
-        "NAME",
-        default_text="the script's own way",
-        more="See [exchange.md](exchange.md).",
-    ),
-    Option("allow-lossy", "Let --gradients auto choose a strategy that is not exact."),
     Option("stop-grace", "Time between SIGTERM and SIGKILL at the limit or a stop.", "DURATION", default="120"),
-    Option(
-        "tf-config",
-        "Give each rank TF_CONFIG, in the form of this strategy of TensorFlow. The user's own TF_CONFIG wins.",
-        choices=("multi_worker_mirrored", "parameter_server"),
-        more="Ports are 8890 and the following for the first form, 2222 and 2223 for the second; others where these are in use. "
-        "With parameter_server each host of several has a parameter server beside its rank.",
-    ),
-    Option(
-        "store-port", "Port of the ranks' store.", "PORT", default_text="a free one, new for each attempt", kind=int
-    ),
-    Option(
-        "token-file",
-        "File with the secret that the agents share, 16 bytes at least.",
-        "FILE",
-        default_text="PACELINE_TOKEN, else this user's own, made once",
-        more="See [running.md](running.md#several-hosts).",
-    ),
-    Option("no-token", "Take hosts in without a token: whoever reaches the port can join and run code."),
     Option("hp", "A hyperparameter. May be repeated.", "KEY=VALUE", repeatable=True),
-    Option("hyperparameters", "JSON file of hyperparameters; --hp wins over it.", "FILE"),
-    Option(
-        "hp-profile",
-        "How values are written: as SageMaker's SDK v2 or v3 does.",
-        choices=("v2", "v3"),
-        default="v2",
-    ),
     Option(
         "channel",
         "An input channel, a directory or a URL. May be repeated.",
@@ -276,29 +214,87 @@ _ROWS = (
         "Keep the checkpoints directory and this URL alike: fetched at the start, sent as they come.",
         "URL",
     ),
-    Option("checkpoints-delete", "Deletions in the checkpoints directory count there too."),
     Option("source-dir", "Code directory: the script lies in it, its requirements.txt is installed.", "DIR"),
-    Option("base-dir", "Put the /opt/ml tree here.", "DIR", default_text="SAGEMAKER_BASE_DIR"),
+    Option("json", "Print paceline's own answer as JSON."),
+    Option("color", "Colour of paceline's own lines.", choices=("auto", "always", "never"), default="auto"),
     Option(
-        "opt-ml", "Use the real /opt/ml. With --local-hosts each host has an /opt/ml of its own, which is its tree."
+        "set",
+        "Set what is rarely set. May be repeated. `paceline help keys` says what each key is.",
+        "KEY=VALUE",
+        repeatable=True,
     ),
-    Option("install-requirements", "Install requirements.txt beside the script, once per host."),
-    Option("no-check", "Do not look at the script before the ranks start.", more="See [checks.md](checks.md)."),
-    Option(
+)
+_KEYS = (
+    _key("run_id", "Id of the recording.", "ID", default_text="r- and six hex digits, new for each run"),
+    _key(
+        "run_dir_mode",
+        "Who may read the recording, written as for chmod, such as 0750.",
+        "MODE",
+        default_text="0700",
+        more="See [recording.md](recording.md#who-may-read-it).",
+    ),
+    _key(
+        "plan",
+        "What `paceline plan --json` said of this job; it is kept with the recording.",
+        "FILE",
+        more="The file becomes `plan.json` in the [recording](recording.md).",
+    ),
+    _key(
+        "total_steps",
+        "Optimizer steps of the whole job. They tell early whether --max-run is long enough.",
+        "N",
+        kind=int,
+    ),
+    _key(
+        "fork_server",
+        "With --max-restarts: keep a process with torch imported on each host, and fork the ranks of a restart from it (preview).",
+        choices=("auto", "off"),
+        default_text="off; with --resume auto: auto",
+        more="See [running.md](running.md#fast-restarts).",
+    ),
+    _key("store_port", "Port of the ranks' store.", "PORT", default_text="a free one, new for each attempt", kind=int),
+    _key(
+        "token_file",
+        "File with the secret that the agents share, 16 bytes at least.",
+        "FILE",
+        default_text="PACELINE_TOKEN, else this user's own, made once",
+        more="See [running.md](running.md#several-hosts).",
+    ),
+    switch("no_token", "Take hosts in without a token: whoever reaches the port can join and run code."),
+    _key("hyperparameters", "JSON file of hyperparameters; --hp wins over it.", "FILE"),
+    _key(
+        "profile",
+        "How hyperparameters are written: as SageMaker's SDK v2 or v3 does.",
+        choices=("v2", "v3"),
+        default="v2",
+    ),
+    switch("checkpoints_delete", "Deletions in the checkpoints directory count below --checkpoints too."),
+    _key("base_dir", "Put the /opt/ml tree here.", "DIR", default_text="SAGEMAKER_BASE_DIR"),
+    switch(
+        "opt_ml", "Use the real /opt/ml. With --local-hosts each host has an /opt/ml of its own, which is its tree."
+    ),
+    switch("install_requirements", "Install requirements.txt beside the script, once per host."),
+    switch(
+        "no_check",
+        "Do not look at the script before the ranks start; with --job none is looked at.",
+        more="See [checks.md](checks.md).",
+    ),
+    _key(
         "progress",
         "Status line: repainted on a terminal, one line per 30 s elsewhere.",
         choices=("auto", "plain", "off"),
         default="auto",
     ),
-    Option("json", "Print paceline's own answer as JSON."),
-    Option(
-        "json-file",
+    _key(
+        "json_file",
         "Write paceline's own answer as JSON to this file. It holds nothing else: on stderr, the ranks write beside --json.",
         "FILE",
     ),
-    Option("color", "Colour of paceline's own lines.", choices=("auto", "always", "never"), default="auto"),
 )
+_OURS = with_options_of_parts("run", _ROWS)
 OURS = tuple(
-    replace(row, section="paceline's own", has_underscores=True) for row in with_options_of_parts("run", _ROWS)
+    replace(row, section=row.section or "paceline's own", has_underscores=True) for row in _OURS if not row.is_key
 )
 """paceline's own options and those of its parts. They have long names only, so that a letter that torchrun adds later cannot clash."""
+KEYS = (*_KEYS, *(row for row in _OURS if row.is_key))
+"""The keys of --set, with the names that they have in a job file."""

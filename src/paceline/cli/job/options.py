@@ -15,7 +15,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from paceline.cli.job.option_tables import OURS, TORCHRUN
+from paceline.cli.job.keys import refuse_former, set_keys
+from paceline.cli.job.option_tables import KEYS, OURS, TORCHRUN
 from paceline.cli.parsing import NO_VALUE, VerbParser, example, spelled, split_at_script
 from paceline.errors import UsageError
 from paceline.option import Verb
@@ -29,8 +30,11 @@ VERB = Verb(
         ("paceline run --nnodes 2 --node-rank 1 --master-addr algo-1 train.py", "the second of two hosts"),
     ),
     (*TORCHRUN, *OURS),
+    KEYS,
     script_place=1,
     usage="paceline run [OPTIONS] SCRIPT [ARGUMENTS ...]",
+    epilog=f"The keys of --set, named as in a job file: {', '.join(row.name for row in KEYS)}. "
+    "`paceline help keys` says what each is.",
     page="How a job runs, ends and fails is in [running.md](running.md). Every option is taken with underscores too.",
     section_texts={
         TORCHRUN[0].section: "Unambiguous beginnings are taken, as torchrun takes them (`--nnode 2`). "
@@ -68,6 +72,7 @@ class RunParser(VerbParser):
             raise self._unfinished(argv, str(incomplete)) from None
         if unknown:
             raise self._unknown_option(argv, unknown[0])
+        set_keys(parsed, self.verb)
         return parsed
 
     def error(self, message: str) -> NoReturn:
@@ -126,6 +131,7 @@ _ABBREVIATED = frozenset({"help", *(option.dest for option in TORCHRUN)})
 
 def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> argparse.Namespace:
     """The arguments of `paceline run WORDS`; raises UsageError U01, U02, U03 or U05 and never exits, except for --help."""
+    refuse_former(VERB.name, VERB.rows, argv)
     ours, script = split_at_script(VERB.rows, argv)
     if not any(word.partition("=")[0] == "--job" for word in ours):
         return RunParser(environ).parse_args(argv)

@@ -27,10 +27,12 @@ $ paceline run --job job.json --node-rank 0 --master-addr algo-1          # on t
 ```
 
 A file holds what differs from the defaults below, `schema` and, always, the fields without a default. Beside `--job` a host says only
-what it alone knows: `--node-rank` and the other options of how hosts meet, `--run-id`, `--run-dir`, `--token-file`, `--base-dir`, `--opt-
-ml`, how it prints, and the links of `--local-hosts`. Any other option beside it is refused with U05. A field that a job does not have, or
-a value that it cannot have, is refused with U27 before anything starts. A number stays a number: a hyperparameter is read once, where the
-job is submitted."""
+what it alone knows: `--node-rank` and the other options of how hosts meet, `--run-dir`, how it prints, the links of `--local-hosts`, and
+with `--set` the fields `run_id`, `run_dir_mode`, `plan`, `store_port`, `token_file`, `no_token`, `base_dir`, `opt_ml`, `progress` and
+`json_file`. Any other option or key beside it is refused with U05. [A key of `--set`](verbs.md#keys-of---set) has the name of its field
+here; `hyperparameters` and `plan` name a file there, and `no_check` is no field: a job file is not looked at. A field that a job does not
+have, or a value that it cannot have, is refused with U27 before anything starts. A number stays a number: a hyperparameter is read once,
+where the job is submitted."""
 
 
 def job_file_page() -> str:

@@ -230,6 +230,8 @@ verbs                     Without a CODE: every verb with what it does.
 verbs.{name}              What one verb does.
 codes                     Without a CODE: every code with the title of its page.
 codes.{name}              Title of one page.
+keys                      Without a CODE: every key of `paceline run --set` with what it is.
+keys.{name}               What one key is.
 code  A code with a page: `paceline help CODE`.
 gone                      The code that was asked for, if it is no longer used and `code` says it now; else null.
 title                     Title of the page.
@@ -662,7 +664,7 @@ left_out                           What the page leaves out, in words.
     ),
     Schema(
         name="paceline.summary/2",
-        where="`paceline run --json` on stderr, `--json-file FILE`",
+        where="`paceline run --json` on stderr, `--set json_file=FILE`",
         page="running.md",
         document="paceline.views.summary:SummaryDocument",
         keys="""

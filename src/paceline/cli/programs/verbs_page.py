@@ -50,15 +50,17 @@ def _section(verb: Verb) -> str:
         if text := verb.section_texts.get(title):
             parts.append(_paragraphs(_code(text)))
         parts.append(_table(shown))
+    if verb.keys:
+        parts += ["### Keys of `--set`", _table(verb.keys, "Key")]
     if verb.notes:
         parts.append(_paragraphs(verb.notes))
     return "\n\n".join(parts)
 
 
-def _table(rows: Sequence[Option]) -> str:
+def _table(rows: Sequence[Option], title: str = "Option") -> str:
     """One line for each row. Columns that would be empty are left out."""
     columns = {
-        "Option": [_heading(row) for row in rows],
+        title: [_heading(row) for row in rows],
         "Default": [_default(row) for row in rows],
         "Variable": [f"`{row.variable}`" if row.variable else "" for row in rows],
         "What it does": [" ".join(part for part in (_code(row.help), row.more) if part) for row in rows],
@@ -72,6 +74,8 @@ def _heading(row: Option) -> str:
     value = row.value
     if row.is_positional:
         return f"`{value}`"
+    if row.is_key:
+        return f"`{row.name}={value}`"
     return ", ".join(f"`{one}`" for one in row.shown_spellings) + (f" `{value}`" if value else "")
 
 

@@ -108,7 +108,7 @@ async def _try_join(
             f"{job.master_addr}:{job.agents_port} did not take this host in",
             saw=f"{error}; here it is {token_source}, there what its own terminal now names",
             next=f"give every host the same: where that is the user's own, scp {job.master_addr}:.config/paceline/token {COPIED}; "
-            f"paceline run --token-file {COPIED} ...",
+            f"paceline run --set token_file={COPIED} ...",
         ) from error
     except (TimeoutError, asyncio.IncompleteReadError, OSError):
         writer.close()

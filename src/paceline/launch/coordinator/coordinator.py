@@ -571,7 +571,7 @@ class Coordinator:
             self.record(
                 "open_port",
                 text="hosts join without a token: whoever reaches the port can run code in the ranks; "
-                "set PACELINE_TOKEN or --token-file on every host",
+                "set PACELINE_TOKEN or --set token_file on every host",
             )
         link.send(Welcome(run_id=self.run_facts.id, name=name, job_name=self.job.name))
         address = hello.address or peer_address

@@ -139,7 +139,7 @@ class StartAttemptMessage(
     gradients: Text | None = None
     """The strategy of the coordinator's --gradients, because all ranks must exchange in the same way; None: the script's own exchange."""
     allow_lossy: bool = False
-    """The coordinator's --allow-lossy: `auto` may choose a strategy that is not exact."""
+    """The coordinator's --set allow_lossy: `auto` may choose a strategy that is not exact."""
     together: bool = False
     """Each host sends ReadyMessage when it has fetched its data, and starts no rank before StartWorkersMessage."""
     resume_step: StepNumber | None = None

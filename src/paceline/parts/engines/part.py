@@ -28,7 +28,7 @@ class JobEngines(Part):
             from paceline.parts.engines.check_options import OPTIONS as of_check
 
             return {"instance": of_check}
-        return {"plan": OPTIONS} if verb == "run" else {}
+        return {"set": OPTIONS} if verb == "run" else {}
 
     def on_run(self, args: Namespace) -> RunPart:
         if all(getattr(args, row.dest) is None for row in OPTIONS):

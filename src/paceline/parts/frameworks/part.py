@@ -1,16 +1,26 @@
 """TF_CONFIG is made for the ranks, or checked where the user has set it; a parameter server runs on each host where the job asks for it."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from paceline.facts import Job
+from paceline.option import Option
 from paceline.part import Host, HostPart, Part
+from paceline.parts.frameworks.options import OPTIONS, job_fields
 
 if TYPE_CHECKING:
     from paceline.job_file import JobFile
 
 
 class Frameworks(Part):
+    def options(self, verb: str) -> Mapping[str, Sequence[Option]]:
+        return {"set": OPTIONS} if verb == "run" else {}
+
+    def job_fields(self, args: Namespace) -> Mapping[str, Any]:
+        """Raises:  UsageError: as options.job_fields."""
+        return job_fields(args)
+
     def wrong(self, file: "JobFile") -> Iterator[tuple[str, object]]:
         from paceline.parts.frameworks import tf_config
 

@@ -21,7 +21,7 @@ class Lab(Part):
         }
 
     def options(self, verb: str) -> Mapping[str, Sequence[Option]]:
-        return {"plan": OPTIONS} if verb == "run" else {}
+        return {"set": OPTIONS} if verb == "run" else {}
 
     def on_run(self, args: Namespace) -> RunPart:
         """Raises:  UsageError U03, U05: the network."""

@@ -155,7 +155,7 @@ def started(argv: Sequence[str], folder: Path, environ: Mapping[str, str]) -> It
     """Start the run for the duration of the block. After the block the run has ended, also if this process is killed in between."""
     folder.mkdir(parents=True)
     leash, held = os.pipe()
-    options = ("--run-dir", str(folder), "--progress", "off", "--stop-grace", f"{GRACE_SECONDS:.0f}")
+    options = ("--run-dir", str(folder), "--set", "progress=off", "--stop-grace", f"{GRACE_SECONDS:.0f}")
     with (folder / _OUTPUT).open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "paceline.launch.programs.leashed", str(leash), "run", *options, *argv],

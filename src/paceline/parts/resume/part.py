@@ -1,10 +1,14 @@
 """The state of the ranks outlives them, and is saved: a job goes on from it."""
 
-from collections.abc import Mapping
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from paceline.facts import Job, Run
+from paceline.option import Option
 from paceline.part import Beginning, GoesOn, Host, HostPart, Part, PartVerb
+from paceline.parts.resume.options import OPTIONS, job_fields
 
 
 # What runs a job is imported where it is needed: who only asks how a run goes on would load all of it.
@@ -16,6 +20,13 @@ class ResumeAuto(Part):
                 module="paceline.parts.resume.cli.resume",
             ),
         }
+
+    def options(self, verb: str) -> Mapping[str, Sequence[Option]]:
+        return {"set": OPTIONS} if verb == "run" else {}
+
+    def job_fields(self, args: Namespace) -> Mapping[str, Any]:
+        """Raises:  UsageError: as options.job_fields."""
+        return job_fields(args)
 
     def beginning(self, job: Job, run_id: str | None, environ: Mapping[str, str], runs_root: Path) -> Beginning:
         """Raises:  UsageError: as load_state."""

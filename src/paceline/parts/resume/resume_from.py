@@ -253,14 +253,14 @@ def _require_same_job(job: Job, manifest: Manifest, environ: Mapping[str, str], 
             _CODE,
             f"{script or job.program.target} is not the script whose state was saved",
             saw=f"step {manifest.step} is of {manifest.job.script}, with another checksum",
-            next=f"paceline run --resume {shown(name)} --resume-anyway ..., if the change touches no loop, model or variable",
+            next=f"paceline run --resume {shown(name)} --set resume_anyway=true ..., if the change touches no loop, model or variable",
         )
     if torch and _public(torch) != _public(manifest.torch):
         raise UsageError(
             _CODE,
             f"the state was kept by torch {manifest.torch}, and the ranks would use torch {torch}",
             saw=f"step {manifest.step} of run {manifest.job.run_id}",
-            next=f"pip install torch=={_public(manifest.torch)}, or --resume-anyway: the numbers may differ from here on",
+            next=f"pip install torch=={_public(manifest.torch)}, or --set resume_anyway=true: the numbers may differ from here on",
         )
 
 

@@ -23,7 +23,7 @@ class Web(Part):
         }
 
     def options(self, verb: str) -> Mapping[str, Sequence[Option]]:
-        return {"no-check": (WEB,)} if verb == "run" else {}
+        return {"set": (WEB,)} if verb == "run" else {}
 
     def report_formats(self) -> Mapping[str, ReportFormat]:
         from paceline.parts.web.cli import metrics, tensorboard, timeline

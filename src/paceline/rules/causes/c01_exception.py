@@ -179,7 +179,7 @@ def _in_the_tree(error: RankError | None) -> str:
     if error is None or error.type != "FileNotFoundError" or not (match := _OPT_ML.search(error.message)):
         return ""
     variable = f"SM_CHANNEL_{match[1].upper().replace('-', '_')}" if match[1] else "SM_MODEL_DIR or SM_OUTPUT_DATA_DIR"
-    return f"read the directory from os.environ: {variable}; or paceline run --local-hosts 1 --opt-ml"
+    return f"read the directory from os.environ: {variable}; or paceline run --local-hosts 1 --set opt_ml=true"
 
 
 def _install(package: str, error: RankError) -> tuple[str]:

@@ -21,7 +21,7 @@ Source: torchrun --help, "training_script_args"; docs/running.md.
 _OPTIONS = (
     "--nnodes", "--nproc-per-node", "--node-rank", "--master-addr", "--master-port", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id",
     "--rdzv-conf", "--max-restarts", "--standalone", "--local-hosts", "--max-run", "--on-hang", "--stop-grace", "--run-dir",
-    "--json", "--json-file", "--no-check", "--gradients", "--fail-on", "--sarif",
+    "--json", "--gradients", "--fail-on", "--sarif",
 )  # fmt: skip
 
 

@@ -13,8 +13,8 @@ A path of SageMaker's containers outside of one
 What it means: The script names a directory below /opt/ml itself. Only a container of SageMaker has it; elsewhere the job's tree lies in
   a directory of its own.
 Why it matters: The data is not found (FileNotFoundError on every rank), or the model is written where nobody fetches it.
-What to do: Read the variable under "next", which is right in the container too. Or run with `--local-hosts 1 --opt-ml`: the job then
-  sees its own tree at /opt/ml, without root where the machine allows user namespaces. Estimators do this for `local` by themselves.
+What to do: Read the variable under "next", which is right in the container too. Or run with `--local-hosts 1 --set opt_ml=true`: the job
+  then sees its own tree at /opt/ml, without root where the machine allows user namespaces. Estimators do this for `local` by themselves.
   A path that is only the default of os.environ.get or of an argument that the job gives is not reported.
 Source: sagemaker-training-toolkit, environment.py; docs/contract.md.
 """
@@ -45,7 +45,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
                 f"there is no {text} in this job",
                 next=f'os.environ["{variable}"]'
                 if variable
-                else "--local-hosts 1 --opt-ml, or a directory of your own",
+                else "--local-hosts 1 --set opt_ml=true, or a directory of your own",
             )
 
 

@@ -277,7 +277,7 @@ def _end_tile(facts: Facts, end: Facts | None) -> tuple[str, str]:
     if facts["identity"]["finished_ns"] is not None:
         return "it has ended", stamp(facts["identity"]["finished_ns"])
     if end is None or end.get("needed_seconds") is None:
-        return UNKNOWN, "paceline run --total-steps N"
+        return UNKNOWN, "paceline run --set total_steps=N"
     return duration(max(end["needed_seconds"] - end["elapsed_seconds"], 0.0)), facts["forecast_text"]
 
 

@@ -57,9 +57,9 @@ def test_variables_come_from_the_shell_or_from_the_command_line():
     ("argv", "code", "what"),
     [
         (["--node-rank", "0", "--master-addr", "there", "train.py"], "U05", "--master-addr cannot be set here"),
-        (["--no-check", "train.py"], "U05", "--no-check is an option of paceline run alone"),
-        (["--json-file", "x", "train.py"], "U05", "--json-file is an option of paceline run alone"),
-        (["--no-token", "train.py"], "U05", "--no-token cannot be set here"),
+        (["--set", "no_check=true", "train.py"], "U05", "--set no_check is an option of paceline run alone"),
+        (["--set", "json_file=x", "train.py"], "U05", "--set json_file is an option of paceline run alone"),
+        (["--set", "no_token=true", "train.py"], "U05", "--set no_token cannot be set here"),
         (["--nnodes", "1:4", "train.py"], "U05", "a fixed number of hosts"),
         (["--hosts", "a,b", "--nnodes", "3", "train.py"], "U05", "--hosts names 2 hosts"),
         (["--env", "NOT_SET", "train.py"], "U03", "not set here"),
@@ -87,10 +87,10 @@ def test_a_dry_run_asks_nothing_and_leaves_nothing(project, capsys):
 
 
 def test_only_hosts_of_this_machine_have_an_opt_ml_of_their_own():
-    asked = ["--opt-ml", "train.py"]
+    asked = ["--set", "opt_ml=true", "train.py"]
     job, _, _ = submission_of(parse(["--engine", "local", *asked]), "r-000001", {}, {})
     assert job.file.job.contract.shown_at_opt_ml and not job.file.job.contract.opt_ml
-    with pytest.raises(UsageError, match="--opt-ml cannot be set here"):
+    with pytest.raises(UsageError, match="--set opt_ml cannot be set here"):
         submission(*asked)
 
 

@@ -225,7 +225,7 @@ def test_missing_credentials_are_said_so_and_others_are_never_shown(paceline, do
 
 
 def test_the_model_of_every_host_is_in_one_archive_and_no_name_is_overwritten(paceline, run, server):
-    argv = ["--local-hosts", "2", "--output", f"s3://{BUCKET}/out", "--run-id", "r-models"]
+    argv = ["--local-hosts", "2", "--output", f"s3://{BUCKET}/out", "--set", "run_id=r-models"]
     finished = run(*argv, paceline.script("leaves.py", LEAVES))
     assert finished.code == 0, finished.err
     assert server.keys(BUCKET, "out/") == ["out/r-models/output/model.tar.gz", "out/r-models/output/output.tar.gz"]
@@ -240,7 +240,7 @@ def test_the_model_of_every_host_is_in_one_archive_and_no_name_is_overwritten(pa
 
 
 def test_a_job_that_failed_keeps_its_code_and_sends_no_model(paceline, run, server):
-    argv = ["--output", f"s3://{BUCKET}/failed", "--run-id", "r-failed"]
+    argv = ["--output", f"s3://{BUCKET}/failed", "--set", "run_id=r-failed"]
     finished = run(*argv, paceline.script("leaves.py", LEAVES), "7")
     assert finished.code == 7
     assert server.keys(BUCKET, "failed/") == ["failed/r-failed/output/output.tar.gz"]
@@ -316,12 +316,12 @@ def test_checkpoints_are_sent_while_the_job_runs_and_deleted_only_when_asked(pac
     script = paceline.script("deletes.py", deletes.replace("time.sleep(300)", ""))
     assert run("--checkpoints", f"s3://{BUCKET}/live", script).code == 0
     assert server.keys(BUCKET, "live/") == ["live/step-1.pt"]
-    assert run("--checkpoints", f"s3://{BUCKET}/live", "--checkpoints-delete", script).code == 0
+    assert run("--checkpoints", f"s3://{BUCKET}/live", "--set", "checkpoints_delete=true", script).code == 0
     assert server.keys(BUCKET, "live/") == []
 
 
 def test_the_digits_example_leaves_a_model_that_can_be_loaded(paceline, run, server, examples, tmp_path):
-    argv = ["--nproc-per-node", "2", "--output", f"s3://{BUCKET}/digits", "--run-id", "r-digits"]
+    argv = ["--nproc-per-node", "2", "--output", f"s3://{BUCKET}/digits", "--set", "run_id=r-digits"]
     finished = run(*argv, str(examples / "digits_ddp.py"), "--epochs", "8", OMP_NUM_THREADS="1", timeout=150)
     assert finished.code == 0, finished.err
     import torch

@@ -73,14 +73,14 @@ def test_the_plan_is_the_command_that_a_person_would_type():
 def test_every_node_starts_the_same_agent_with_its_own_rank():
     (line,) = [line.strip() for line in planned().files["agent.sh"].splitlines() if "-m paceline" in line]
     assert line == (
-        'exec /opt/python -P -m paceline run --job "$place/slurm/job.json" --run-id "$run" --run-dir "${place%/*}" '
-        '--token-file "$place/slurm/token" --node-rank "$SLURM_NODEID" --master-addr "$first" --master-port "$port"'
+        'exec /opt/python -P -m paceline run --job "$place/slurm/job.json" --set run_id="$run" --run-dir "${place%/*}" '
+        '--set token_file="$place/slurm/token" --node-rank "$SLURM_NODEID" --master-addr "$first" --master-port "$port"'
     )
 
 
 def test_one_host_meets_nobody():
     line = planned(changed(JOB, hosts=1)).files["agent.sh"]
-    assert "--master-addr" not in line and '--run-id "$run"' in line
+    assert "--master-addr" not in line and '--set run_id="$run"' in line
 
 
 def test_the_scripts_are_such_as_bash_takes():

@@ -13,9 +13,9 @@ from paceline.parts.resume.recording.saved_state import command_to_go_on
     "command, said",
     [
         ("paceline run --resume auto t.py", "paceline run --resume r-1 t.py"),
-        ("paceline run --resume=auto --run-id r-1 t.py --resume x", "paceline run --resume=r-1 t.py --resume x"),
-        ("paceline run --run-id=r-1 --resume r-0 t.py", "paceline run --resume r-1 t.py"),
-        ("paceline run --resume auto t.py --run-id 7", "paceline run --resume r-1 t.py --run-id 7"),
+        ("paceline run --resume=auto --set run_id=r-1 t.py --resume x", "paceline run --resume=r-1 t.py --resume x"),
+        ("paceline run --set run_id=r-1 --resume r-0 t.py", "paceline run --resume r-1 t.py"),
+        ("paceline run --resume auto t.py --set run_id=7", "paceline run --resume r-1 t.py --set run_id=7"),
         ("paceline run t.py --resume", "paceline run --resume r-1 ..."),
         ("", "paceline run --resume r-1 ..."),
         ("paceline run --job job.json", "paceline run --resume r-1 ..."),

@@ -271,7 +271,7 @@ def reference(
     directory.mkdir(parents=True, exist_ok=True)
     # torchrun knows neither paceline's options nor its backends.
     if case.options or "--backend" in case.argv:
-        argv = [sys.executable, "-m", "paceline", "run", "--progress", "off", "--resume", "off", *case.options]
+        argv = [sys.executable, "-m", "paceline", "run", "--set", "progress=off", "--resume", "off", *case.options]
     else:
         argv = [
             sys.executable,
@@ -352,7 +352,7 @@ class Job:
         self.files = [FollowedFile(self.out / f"rank{rank}.log") for rank in range(launch.world_size)]
         mark = f"{self.directory.name}-{os.getpid()}-{time.monotonic_ns()}"
         hosts = ["--local-hosts", str(launch.hosts)] if launch.hosts > 1 else []
-        argv = [sys.executable, "-m", "paceline", "run", "--progress", "off", "--nproc-per-node", str(launch.ranks)]
+        argv = [sys.executable, "-m", "paceline", "run", "--set", "progress=off", "--nproc-per-node", str(launch.ranks)]
         argv += [
             *hosts,
             *launch.options,

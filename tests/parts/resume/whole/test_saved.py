@@ -29,10 +29,10 @@ class Part:
         self.name, self.directory = f"r-part{number}", directory
         argv = [
             "run",
-            "--run-id",
-            self.name,
-            "--progress",
-            "off",
+            "--set",
+            f"run_id={self.name}",
+            "--set",
+            "progress=off",
             "--nproc-per-node",
             "2",
             "--resume",
@@ -103,7 +103,7 @@ def test_a_job_that_is_ended_as_a_whole_goes_on_to_what_torchrun_writes(end, tmp
             assert code == (204 if end == "SIGTERM" else -signal.SIGKILL), part.err.read_text()
         if end == "SIGTERM" and number < 2:
             assert (
-                f"to go on from it: paceline run --progress off --nproc-per-node 2 --resume {part.name} "
+                f"to go on from it: paceline run --set progress=off --nproc-per-node 2 --resume {part.name} "
                 in part.err.read_text()
             )
         resume = part.name

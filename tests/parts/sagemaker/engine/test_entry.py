@@ -41,14 +41,14 @@ def test_the_tree_of_sagemaker_is_the_real_one_unless_it_was_moved(tmp_path):
     place = [
         "--run-dir",
         f"{tmp_path}/output/data/paceline",
-        "--token-file",
-        f"{code}/paceline_token",
+        "--set",
+        f"token_file={code}/paceline_token",
         "--job",
         str(job),
     ]
-    assert argv_of(tmp_path, True) == ["run", "--base-dir", str(tmp_path), *place]
+    assert argv_of(tmp_path, True) == ["run", "--set", f"base_dir={tmp_path}", *place]
     assert json.loads(job.read_text())["run_id"] == "r-1"
-    assert entry._argv(a_job(), str(code), "/opt/ml", by_toolkit=True)[1] == "--opt-ml"
+    assert entry._argv(a_job(), str(code), "/opt/ml", by_toolkit=True)[2] == "opt_ml=true"
 
 
 @pytest.mark.parametrize("by_toolkit", [False, True])

@@ -67,7 +67,7 @@ def test_the_agent_is_told_its_tree_its_code_and_where_to_meet():
         most_processes=1,
     )
     assert " ".join(argv) == (
-        "run --progress off --run-dir /r --opt-ml --source-dir /opt/ml/code --nproc-per-node 1 --master-port 7 -- train.py"
+        "run --set progress=off --run-dir /r --set opt_ml=true --source-dir /opt/ml/code --nproc-per-node 1 --master-port 7 -- train.py"
     )
 
 
@@ -75,8 +75,8 @@ def test_without_an_opt_ml_of_its_own_a_lone_host_gets_a_base_directory_and_no_p
     argv = run_arguments(
         script_argv(scripted()), "local", base="/t", code="/t/code", runs="/r", several=False, port=7, most_processes=1
     )
-    assert "--base-dir /t" in " ".join(argv)
-    assert not {"--opt-ml", "--master-port"} & set(argv)
+    assert "--set base_dir=/t" in " ".join(argv)
+    assert not {"opt_ml=true", "--master-port"} & set(argv)
 
 
 def test_hosts_are_numbered_through_their_groups():

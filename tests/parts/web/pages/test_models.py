@@ -161,7 +161,10 @@ def test_a_run_that_hangs_says_so_in_title_badge_and_bar(tmp_path):
 
 def test_what_is_not_known_of_end_and_cost_names_the_verb_and_the_option_that_say_it(tmp_path, capsys):
     text = re.sub("<[^>]*>", "", page_html(report(kept("running", tmp_path))))
-    tiles = {"When done?": "-paceline run --total-steps N", "Cost?": "not knownpaceline report --price USD_PER_HOUR"}
+    tiles = {
+        "When done?": "-paceline run --set total_steps=N",
+        "Cost?": "not knownpaceline report --price USD_PER_HOUR",
+    }
     for question, words in tiles.items():
         assert f"{question}{words}" in text
         verb, option = words.split("paceline ")[1].split()[:2]

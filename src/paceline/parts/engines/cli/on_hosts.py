@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.cli.job.json_file import answer_file, write_answer
+from paceline.cli.job.keys import without_key
 from paceline.cli.job.options import VERB
 from paceline.cli.parsing import parted, split_at_script
 from paceline.cli.progress import ProgressLine
@@ -23,7 +24,7 @@ from paceline.recording.evidence import evidence
 from paceline.recording.runs import new_run_id, newest_try
 from paceline.views.progress import BYTES
 
-_ONLY_HERE = ("hosts", "option", "env", "json-file")
+_ONLY_HERE = ("hosts", "option", "env")
 # Options that would set in another way how the hosts meet.
 _OTHER_WAYS = (
     "local-hosts", "nnodes", "node-rank", "standalone", "rdzv-backend", "rdzv-endpoint", "rdzv-conf", "rdzv-id",
@@ -116,4 +117,5 @@ def _refuse_other_ways(args: argparse.Namespace) -> None:
 
 
 def _without_ours(argv: list[str]) -> list[str]:
-    return parted((row for row in VERB.options if row.name in _ONLY_HERE), argv)[1]
+    others = parted((row for row in VERB.options if row.name in _ONLY_HERE), argv)[1]
+    return without_key("json_file", others)

@@ -16,6 +16,7 @@ from paceline.launch.prepare import check_data
 from paceline.launch.program import require_program
 from paceline.parts.engines.submission import Submission
 from paceline.recording.runs import runs_root
+from paceline.spelling import as_typed
 
 # Options that the engine sets: how hosts meet, their names, where they record.
 OF_THE_ENGINE = (
@@ -79,10 +80,10 @@ def submission_of(
 
 
 def _refuse_the_engines(run_args: argparse.Namespace, but: tuple[str, ...]) -> None:
-    for row in VERB.options:
+    for row in (*VERB.options, *VERB.keys):
         if row.dest in but or getattr(run_args, row.dest) == row.unset:
             continue
-        option = f"--{row.name}"
+        option = row.in_messages
         if row.dest in OF_RUN_ALONE:
             raise UsageError(
                 "U05",
@@ -94,7 +95,7 @@ def _refuse_the_engines(run_args: argparse.Namespace, but: tuple[str, ...]) -> N
             raise UsageError(
                 "U05",
                 f"{option} cannot be set here: the engine decides it",
-                saw=f"{option} {getattr(run_args, row.dest)}",
+                saw=as_typed(option, getattr(run_args, row.dest)),
                 next=f"leave {option} out; --nnodes says how many hosts there are",
             )
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paceline.cli.job.engine_logs import print_logs
+from paceline.cli.job.keys import refuse_former
 from paceline.cli.job.options import VERB as RUN
 from paceline.cli.parsing import VerbParser, split_at_script
 from paceline.cli.progress import ProgressLine
@@ -122,6 +123,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
     Raises:  UsageError U01, U02, U03
     """
+    refuse_former(VERB.name, (*RUN.rows, *VERB.rows), argv)
     ours, script = split_at_script((*RUN.rows, *VERB.rows), argv)
     args, run_argv = VerbParser(VERB, passed_on=RUN.rows).parse_own(ours)
     args.run_argv = run_argv

@@ -277,7 +277,7 @@ class SlurmEngine:
 def _lay(request: Request, run_dir: Path) -> None:
     folder = run_dir / script.FOLDER
     try:
-        # No other user may change the files that the nodes will run, whatever the umask and --run-dir-mode allow.
+        # No other user may change the files that the nodes will run, whatever the umask and --set run_dir_mode allow.
         folder.mkdir(mode=0o700, exist_ok=True)
         for name, text in request.files.items():
             (folder / name).touch(mode=0o700)

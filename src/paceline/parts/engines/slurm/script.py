@@ -177,7 +177,7 @@ def job_file(job: Submission) -> str:
 def agent_line(job: Submission, python: str) -> str:
     """The command of this node's agent, with variables of the shell of `agent.sh`."""
     argv = [*(shlex.quote(word) for word in (python, "-P", "-m", "paceline", "run")), f'--job "$place/{FOLDER}/{JOB}"']
-    argv += ['--run-id "$run"', '--run-dir "${place%/*}"', f'--token-file "$place/{FOLDER}/{TOKEN}"']
+    argv += ['--set run_id="$run"', '--run-dir "${place%/*}"', f'--set token_file="$place/{FOLDER}/{TOKEN}"']
     if job.hosts > 1:
         argv += ['--node-rank "$SLURM_NODEID"', '--master-addr "$first"', '--master-port "$port"']
     return " ".join(argv)

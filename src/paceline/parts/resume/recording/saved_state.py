@@ -179,10 +179,15 @@ def command_to_go_on(command: tuple[str, ...], run_id: str) -> str:
 
 
 def _without_run_id(words: list[str], run_id: str) -> list[str]:
-    """The words without the option that named the run: the next one has an id of its own. A script may have an option of that name."""
-    for place, word in enumerate(words):
-        if word == f"--run-id={run_id}":
-            return words[:place] + words[place + 1 :]
-        if words[place : place + 2] == ["--run-id", run_id]:
-            return words[:place] + words[place + 2 :]
+    """The words without those that named the run: the next one has an id of its own. A script may have such an option too."""
+    # Recordings from before --set have the option --run-id.
+    for named in (
+        ["--set", f"run_id={run_id}"],
+        [f"--set=run_id={run_id}"],
+        ["--run-id", run_id],
+        [f"--run-id={run_id}"],
+    ):
+        for place in range(len(words)):
+            if words[place : place + len(named)] == named:
+                return words[:place] + words[place + len(named) :]
     return words

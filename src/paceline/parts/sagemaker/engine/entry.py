@@ -202,9 +202,10 @@ def _argv(job: dict[str, Any], code: str, base: str, by_toolkit: bool) -> list[s
     file = os.path.join(code, AGENT_DIRECTORY, "job.json")
     with open(file, "w", encoding="utf-8") as stream:
         json.dump(job["job"], stream)
-    tree = ["--opt-ml"] if base == "/opt/ml" else ["--base-dir", base]
+    tree = "opt_ml=true" if base == "/opt/ml" else f"base_dir={base}"
+    token = f"token_file={os.path.join(code, TOKEN_FILE)}"
     recording = os.path.join(base, "output", "data", RECORDING)
-    return ["run", *tree, "--run-dir", recording, "--token-file", os.path.join(code, TOKEN_FILE), "--job", file]
+    return ["run", "--set", tree, "--run-dir", recording, "--set", token, "--job", file]
 
 
 def _leave_failure(base: str, text: str) -> None:

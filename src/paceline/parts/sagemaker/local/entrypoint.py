@@ -84,8 +84,7 @@ def run_arguments(
     most_processes: int,
 ) -> tuple[str, ...]:
     """The arguments of `paceline` on every host. `base` "" means the real /opt/ml."""
-    argv = ["run", "--progress", "off", "--run-dir", runs]
-    argv += ["--base-dir", base] if base else ["--opt-ml"]
+    argv = ["run", "--set", "progress=off", "--run-dir", runs, "--set", f"base_dir={base}" if base else "opt_ml=true"]
     argv += ["--source-dir", code, "--nproc-per-node", str(processes_per_host(script, instance_type, most_processes))]
     # With one host, the same option would set the store's port.
     argv += ["--master-port", str(port)] if several else []

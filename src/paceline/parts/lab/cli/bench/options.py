@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from paceline.cli.job.keys import keys_in, refuse_former
 from paceline.cli.job.option_tables import OURS, TORCHRUN
 from paceline.cli.moved import with_network
 from paceline.cli.parsing import VerbParser, called, spelled, split_at_script
@@ -119,7 +120,6 @@ RESULTS = section(
 _CHOSEN = frozenset(
     {
         "run-dir",
-        "progress",
         "stop-grace",
         "no-python",
         "run-path",
@@ -130,9 +130,9 @@ _CHOSEN = frozenset(
         "log-dir",
         "module",
         "gradients",
-        "allow-lossy",
     }
 )
+_CHOSEN_KEYS = ("progress", "allow_lossy")
 _OURS = frozenset(row.name for row in (*COLLECTIVE, *SCRIPT, *REHEARSAL, *RESULTS))
 
 VERB = Verb(
@@ -181,7 +181,11 @@ def parse_argv(argv: Sequence[str]) -> argparse.Namespace:
     """
     step = _is_step(argv)
     form = _form(step)
+    refuse_former(VERB.name, (*form.rows, *TORCHRUN, *OURS), argv, script_place=VERB.script_place)
     ours, passed, rest = _divided(form.rows, list(argv), step)
+    for key in keys_in(passed):
+        if key in _CHOSEN_KEYS:
+            raise _chosen(f"--set {key}", argv)
     args = VerbParser(form).parse_args(ours)
     args.run_argv, args.what = tuple(passed), rest[0] if rest else None
     args.script, args.script_args = None, ()
@@ -272,12 +276,7 @@ def _divided(
         # Of the options of `paceline run`, only torchrun's may be abbreviated.
         their = row if own is None and row is not None and (name in every or row.name not in in_full) else None
         if strict and their is not None and their.name in _CHOSEN:
-            raise UsageError(
-                "U03",
-                f"--{their.name} is chosen by the bench itself",
-                saw=" ".join(argv),
-                next=f"leave --{their.name} out",
-            )
+            raise _chosen(f"--{their.name}", argv)
         if strict and own is None and their is None and word.startswith("--"):
             raise _unknown(name, [*ours_by_spelling, *theirs_by_spelling], argv)
         row = own or their
@@ -285,6 +284,10 @@ def _divided(
         (ours if their is None else passed).extend(argv[place:end])
         place = end
     return ours, passed, rest
+
+
+def _chosen(option: str, argv: Sequence[str]) -> UsageError:
+    return UsageError("U03", f"{option} is chosen by the bench itself", saw=" ".join(argv), next=f"leave {option} out")
 
 
 def _unknown(name: str, options: Sequence[str], argv: Sequence[str]) -> UsageError:

@@ -65,7 +65,7 @@ class StepPlan:
 
     def run_argv(self, name: str, number: int) -> tuple[str, ...]:
         """The words of one try. Hosts that meet over a network get a new port for each try, because the last port may still be closing."""
-        lossy = ("--allow-lossy",) if self.allow_lossy and name == strategies.AUTO else ()
+        lossy = ("--set", "allow_lossy=true") if self.allow_lossy and name == strategies.AUTO else ()
         chosen = () if name == PLAIN else ("--gradients", name, *lossy)
         port: tuple[str, ...] = ()
         if not self.is_local and self.job.agents_port:

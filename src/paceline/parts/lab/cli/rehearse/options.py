@@ -5,13 +5,16 @@ import re
 import shlex
 from collections.abc import Sequence
 
+from paceline.cli.job.keys import keys_in
 from paceline.cli.parsing import VerbParser, split_at_script
 from paceline.cli.values import counted, duration, impossible
 from paceline.errors import UsageError
 from paceline.parts.lab.rehearsal import RehearsalSpec
 from paceline.parts.plan.planner.rehearsal import sizes_to_predict
 
-_CHOSEN_HERE = frozenset({"--run-dir", "--nnodes", "--nproc-per-node", "--local-hosts", "--progress", "--stop-grace"})
+_CHOSEN_HERE = frozenset(
+    {"--run-dir", "--nnodes", "--nproc-per-node", "--local-hosts", "--set progress", "--stop-grace"}
+)
 _DEFAULT_SIZES = "1,2"
 _SIZE = re.compile(r"(?:(\d+)x)?(\d+)")
 
@@ -54,11 +57,12 @@ def wanted_of(args: argparse.Namespace) -> RehearsalSpec:
             saw=args.run_options,
             next="--run-options '--hp lr=0.1'",
         ) from None
-    for word in options:
-        if word.partition("=")[0].replace("_", "-") in _CHOSEN_HERE:
+    names = [word.partition("=")[0].replace("_", "-") for word in options]
+    for name in (*names, *(f"--set {key}" for key in keys_in(options))):
+        if name in _CHOSEN_HERE:
             raise UsageError(
                 "U03",
-                f"{word.partition('=')[0]} is chosen by the rehearsal itself",
+                f"{name} is chosen by the rehearsal itself",
                 saw=f"--run-options {shlex.quote(args.run_options)}",
                 next="leave it out; sizes are written as --sizes HOSTSxRANKS",
             )
