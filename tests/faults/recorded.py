@@ -11,7 +11,7 @@ from catalogue import Fault, Trial, faults, live_on_nccl
 from scoring import Answer, Told, false_highs, worth
 
 from paceline.cli.why import judge_run
-from paceline.diagnosis.case import to_plain
+from paceline.recording.fact_json import to_plain
 
 RECORDED = Path(__file__).parent / "recorded"
 

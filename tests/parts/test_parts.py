@@ -125,7 +125,7 @@ def test_every_folder_is_a_part():
 def test_a_part_may_leave_out_each_hook():
     assert (Part().ports(None), Part().on_host(None), tuple(Part().wrong(None))) == ((), None, ())
     assert Part().submitted(Path(), {}) is None and not Part().checks() and not Part().verbs()
-    assert (Part().options("run"), Part().on_run(None)) == ({}, RunPart())
+    assert (Part().options("run"), Part().job_fields(None), Part().on_run(None)) == ({}, {}, RunPart())
     assert Part().beginning(None, None, {}, Path()) is None
     part = HostPart()
     assert (tuple(part.begins(0, ())), part.variables((), 0), part.companion(())) == ((), {}, None)
@@ -134,7 +134,7 @@ def test_a_part_may_leave_out_each_hook():
 
 def test_each_option_of_a_part_stands_behind_the_one_that_it_names():
     for verb in VERBS:
-        names = [row.name for row in verb_module(verb).VERB.options]
+        names = [row.name for row in (*verb_module(verb).VERB.options, *verb_module(verb).VERB.keys)]
         for place, options in ((place, options) for part in parts() for place, options in part.options(verb).items()):
             assert all(place in names and names.index(place) < names.index(row.name) for row in options), (verb, place)
 

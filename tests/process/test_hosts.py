@@ -153,7 +153,7 @@ def test_a_token_that_does_not_match_is_refused(paceline, ours, theirs):
     assert second.code == 2 and "U12" in second.err
     source = "PACELINE_TOKEN" if ours else str(paceline.directory / "config/paceline/token")
     first.until(lambda: f"; here it is {source}" in first.err)
-    assert "scp 127.0.0.1:.config/paceline/token" in second.err and "--set token_file=" in second.err
+    assert "scp 127.0.0.1:.config/paceline/token" in second.err and "token_file=~/paceline-token" in second.err
 
 
 @pytest.mark.slow
