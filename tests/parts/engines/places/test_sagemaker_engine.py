@@ -167,7 +167,7 @@ def until_ended(asked: Engine, run_dir: Path):
 
 def test_a_missing_bucket_is_named_and_nothing_is_created(aws, tmp_path, root):
     absent = engine(dict(os.environ), {**aws, "bucket": "no-such-bucket"})
-    error = conformance.check_refused(absent, job_of(tmp_path, ENDS, "r-e00006"), root, "E52")
+    error = conformance.check_refused(absent, job_of(tmp_path, ENDS, "r-e00006"), root, "E51")
     assert "there is no bucket no-such-bucket" in error.what and "aws s3 mb" in error.next
     with pytest.raises(UsageError, match="does not know"):
         absent.observe({"job_name": "digits-r-e00006", "region": "us-east-1", "run_id": "r-e00006"}, tmp_path)

@@ -156,4 +156,4 @@ def test_the_job_that_was_shipped_is_the_one_that_ran(containers, tmp_path):
     shipped = json.loads((tree / "code/paceline_job.json").read_text())["job"]
     ran = json.loads((tree / "code/.paceline_agent/job.json").read_text())
     assert ran["job"].pop("contract") == {} and ran == shipped
-    assert document["command"][2:4] == ["--set", "opt_ml=true", "--run-dir"] and document["run_id"] == shipped["run_id"]
+    assert document["command"][2:5] == ["--set", "opt_ml=true", "--run-dir"] and document["run_id"] == shipped["run_id"]
