@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from paceline.rules import checks_of_parts, discover
@@ -46,7 +47,7 @@ class Mutation:
     text: str
     tests: tuple[str, ...]
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Of what decides the result: the broken file and the tests."""
         found = hashlib.sha256(f"{self.place}\0{self.text}".encode())
@@ -205,16 +206,16 @@ def main(argv: Sequence[str]) -> int:
     known = _known()
     every = list(mutations())
     chosen = [one for one in every if not args.words or any(word in f"{one.kind} {one.name}" for word in args.words)]
+    # Their keys are of the tests as they are copied, which may be edited while this runs.
+    left = [one for one in chosen if one.key not in known or args.again]
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
         copy = _copy_of_repository(Path(folder))
-        for number, one in enumerate(chosen, 1):
-            if one.key in known and not args.again:
-                continue
+        for number, one in enumerate(left, 1):
             known[one.key] = tried(one, copy)
             _RESULTS.parent.mkdir(parents=True, exist_ok=True)
             with _RESULTS.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"key": one.key, "red": known[one.key]}) + "\n")
-            print(f"{number}/{len(chosen)} {one.kind} {one.name}: {known[one.key] or 'NOT NOTICED'}", flush=True)
+            print(f"{number}/{len(left)} {one.kind} {one.name}: {known[one.key] or 'NOT NOTICED'}", flush=True)
     PAGE.write_text(page(every, known), encoding="utf-8")
     return 1 if any(known.get(one.key) == "" for one in chosen) else 0
 
@@ -248,11 +249,8 @@ def page(every: Sequence[Mutation], known: dict[str, str]) -> str:
             if one.kind == kind:
                 red = known.get(one.key)
                 shown = "not tried" if red is None else f"`{red}`" if red else "**none**"
-                lines.append(
-                    f"| {one.name if kind != 'protocol' else f'`{one.name}`'} | {one.how} | {shown} |".replace(
-                        "||", "\\|\\|"
-                    )
-                )
+                name = f"`{one.name}`" if kind == "protocol" else one.name
+                lines.append(f"| {name} | {one.how} | {shown} |".replace("||", "\\|\\|"))
     return "\n".join(lines) + "\n"
 
 
