@@ -431,19 +431,12 @@ def rank_modules() -> str:
 
 def with_options_of_parts(verb: str, options: Sequence[Option]) -> tuple[Option, ...]:
     """The options of a verb, each with those of the parts behind it, which have the part's name as their section where they have none."""
-    of_parts = [(_name(part), part.options(verb)) for part in parts()]
-    return tuple(
-        row
-        for own in options
-        for row in (
-            own,
-            *(
-                replace(row, section=row.section or f"of the part {name}")
-                for name, found in of_parts
-                for row in found.get(own.name, ())
-            ),
-        )
-    )
+    behind: dict[str, list[Option]] = {}
+    for part in parts():
+        title = f"of the part {_name(part)}"
+        for name, rows in part.options(verb).items():
+            behind.setdefault(name, []).extend(replace(row, section=row.section or title) for row in rows)
+    return tuple(row for own in options for row in (own, *behind.get(own.name, ())))
 
 
 def _name(part: Part) -> str:

@@ -29,30 +29,6 @@ _NETWORK = {
 """A former option for the network of local hosts -> what stands before its value in `--network`."""
 
 
-KEYS = {
-    "--allow-lossy": "allow_lossy=true",
-    "--base-dir": "base_dir=",
-    "--checkpoints-delete": "checkpoints_delete=true",
-    "--fork-server": "fork_server=",
-    "--hp-profile": "profile=",
-    "--hyperparameters": "hyperparameters=",
-    "--install-requirements": "install_requirements=true",
-    "--json-file": "json_file=",
-    "--no-check": "no_check=true",
-    "--no-token": "no_token=true",
-    "--opt-ml": "opt_ml=true",
-    "--plan": "plan=",
-    "--progress": "progress=",
-    "--resume-anyway": "resume_anyway=true",
-    "--run-dir-mode": "run_dir_mode=",
-    "--run-id": "run_id=",
-    "--store-port": "store_port=",
-    "--token-file": "token_file=",
-    "--total-steps": "total_steps=",
-}
-"""A former option of `paceline run` -> its key of --set, with the value of a flag, or with what stands before the option's value."""
-
-
 def with_network(argv: Sequence[str]) -> list[str]:
     """The words of `paceline run` with `--network` in place of the former options before the script; [] if there is none of them.
 

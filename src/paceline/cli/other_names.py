@@ -40,6 +40,7 @@ OPTIONS = {
     "config": "",
     "hang-timeout": "",
     "hp-file": "hyperparameters",
+    "hp-profile": "profile",
     "instance-count": "nnodes",
     "instance-type": "instance",
     "job-name": "name",

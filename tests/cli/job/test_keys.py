@@ -12,7 +12,6 @@ from paceline.cli.check.verb import parse as parse_check
 from paceline.cli.corrected_command import corrected
 from paceline.cli.job.job import job_file_of
 from paceline.cli.job.options import KEYS, VERB, parse_run
-from paceline.cli.moved import KEYS as FORMER
 from paceline.errors import UsageError
 from paceline.job_file import job_document
 from paceline.job_file import job_file_of as read
@@ -106,7 +105,9 @@ def last_name(fields):
 
 def test_the_table_has_every_key_and_every_former_option():
     assert list(TABLE) == [row.name for row in KEYS]
-    assert {option.split()[0] for _, option, _, _ in TABLE.values()} == set(FORMER)
+    renamed = {"profile": "hp-profile"}
+    former = [f"--{renamed.get(name, name).replace('_', '-')}" for name in TABLE]
+    assert [option.split()[0] for _, option, _, _ in TABLE.values()] == former
 
 
 @pytest.mark.parametrize("key", TABLE)
@@ -265,6 +266,7 @@ def test_a_former_option_is_answered_with_the_command_that_does_the_same(key, sp
     [
         ("--opt-ml=x train.py", "run --set opt_ml=true train.py"),
         ("--hp-file hp.json train.py", "run --set hyperparameters=hp.json train.py"),
+        ("--profile v3 train.py", "run --set profile=v3 train.py"),
         ("--run-id 'r 1' --opt-ml -m train", "run --set 'run_id=r 1' --set opt_ml=true -m train"),
         ("--name --opt-ml train.py", "run --name --opt-ml train.py"),
         ("--job j.json --run-id r-2", "run --job j.json --set run_id=r-2"),

@@ -56,8 +56,7 @@ def job_file_of(
 ) -> JobFile:
     """The job of this command line. torchrun's options have torchrun's meaning. `argv`: the command line, for the recording.
 
-    Raises:  UsageError U03 value, U05 hosts that disagree, U06 channel, U07 hyperparameter, U32 torch plug-in, U27 job file,
-             U03, U05 strategy
+    Raises:  UsageError U03 value, U05 options that disagree, U06 channel, U07 hyperparameter, U27 job file, U32 torch plug-in
     """
     command = ("paceline", *without_secrets(shown_argv(argv))) if argv else ()
     if args.job is not None:

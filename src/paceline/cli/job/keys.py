@@ -5,7 +5,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from paceline.cli import moved, other_names
+from paceline.cli import other_names
+from paceline.cli.job.option_tables import KEYS
 from paceline.cli.parsing import MISSPELT, called, example, spelled
 from paceline.errors import UsageError
 from paceline.option import Option, Verb
@@ -31,12 +32,11 @@ def set_keys(parsed: argparse.Namespace, verb: Verb) -> None:
 
 
 def _value(row: Option, value: str, text: str) -> Any:
-    what = ""
     if not value:
         what = f"--set {text} has an empty value"
     elif row.choices and value not in row.choices:
         what = f"--set {row.name}: {value!r} is none of {', '.join(map(repr, row.choices))}"
-    if not what:
+    else:
         try:
             return row.kind(value)
         except ValueError:
@@ -77,7 +77,7 @@ def _unknown(name: str, text: str, verb: Verb) -> UsageError:
 
 
 def refuse_former(verb: str, rows: Iterable[Option], argv: Sequence[str], *, script_place: int = 1) -> None:
-    """Refuse a word that was an option before the script and is a key of --set now. `rows`: every option that the verb takes.
+    """Refuse a key of --set that is typed as an option before the script, which it was once. `rows`: every option that the verb takes.
 
     Raises:  UsageError U01: there is such a word; the error has the whole command line that does the same
     """
@@ -92,12 +92,13 @@ def refuse_former(verb: str, rows: Iterable[Option], argv: Sequence[str], *, scr
             if name == "--" or operands == script_place:
                 break
         row = called(row_of, name)
-        key = "" if row is not None else _key_of(name)
-        has_value = key.endswith("=") or not (row is None or row.is_flag)
+        key = _key_of(name) if row is None else None
+        takes = key or row
+        has_value = takes is not None and not (takes.is_flag or takes.default is False)
         end = place + (2 if has_value and not equals else 1)
         if key:
             former = former or name
-            words += ["--set", key + ("".join([value, *argv[place + 1 : end]]) if has_value else "")]
+            words += ["--set", f"{key.name}={''.join([value, *argv[place + 1 : end]]) if has_value else 'true'}"]
         else:
             words += argv[place:end]
         place = end
@@ -110,10 +111,13 @@ def refuse_former(verb: str, rows: Iterable[Option], argv: Sequence[str], *, scr
         )
 
 
-def _key_of(name: str) -> str:
-    """The key of a former option, with its `=` or its value; "": it was none."""
-    bare = name.replace("_", "-")
-    return moved.KEYS.get(bare) or moved.KEYS.get(f"--{other_names.OPTIONS.get(bare.lstrip('-'))}") or ""
+def _key_of(name: str) -> Option | None:
+    """The key that has this option's name, or the name that is meant by it; None: there is none."""
+    if not name.startswith("--"):
+        return None
+    bare = name[2:].replace("_", "-")
+    meant = other_names.OPTIONS.get(bare, bare).replace("-", "_")
+    return next((row for row in KEYS if row.name == meant), None)
 
 
 def keys_in(argv: Sequence[str]) -> list[str]:
