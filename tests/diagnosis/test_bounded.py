@@ -143,7 +143,9 @@ def test_many_long_lines_cost_what_their_bytes_do(tmp_path):
 
 @pytest.mark.parametrize("kind", ["nested", "many_objects"])
 def test_a_hostile_record_is_counted_and_not_read(tmp_path, kind):
-    text = {"nested": "[" * (1 << 20), "many_objects": '{"event":"x","a":[' + ",".join(["{}"] * (1 << 20)) + "]}"}[kind]
+    text = {"nested": "[" * (1 << 20), "many_objects": '{"event":"x","a":[' + ",".join(['{"":0}'] * (1 << 20)) + "]}"}[
+        kind
+    ]
     (tmp_path / "run.json").write_text(json.dumps({"id": "r-000001", "started_ns": 1}))
     (tmp_path / "events.jsonl").write_text(text + "\n")
     assert_answered(answer("why", tmp_path))

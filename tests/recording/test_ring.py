@@ -51,6 +51,13 @@ def steps(raw):
     return [record.values[0] for record in parse_records(raw)]
 
 
+@pytest.mark.parametrize("records", [0, 1, 7])
+def test_a_ring_that_has_not_the_records_it_promises_is_none(ring, records):
+    os.truncate(ring.path, HEADER_BYTES + records * RECORD_BYTES)
+    with pytest.raises(NotARing, match="shorter than the 8 records"):
+        RingReader(ring.path)
+
+
 def test_what_was_written_is_read_back(ring):
     ring.cells[Cell.RANK] = 3
     ring.text("host", "algo-2")

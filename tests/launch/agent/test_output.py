@@ -116,25 +116,27 @@ def test_what_a_line_costs_grows_as_its_length(tmp_path):
     assert seconds(6_400_000) < 64 * 8 * seconds(100_000)
 
 
-def test_a_process_that_writes_without_end_keeps_the_pump_from_no_other_stream(tmp_path):
+def test_a_process_that_writes_without_end_keeps_the_pump_from_no_other_stream(tmp_path, monkeypatch):
     pump, ended = Pump(), threading.Event()
     (busy, busy_end), (other, other_end) = os.pipe(), os.pipe()
+    read = os.read
+
+    def read_and_write_again(descriptor: int, size: int) -> bytes:
+        chunk = read(descriptor, size)
+        if descriptor == busy and not ended.is_set():
+            os.write(busy_end, chunk)
+        return chunk
+
+    monkeypatch.setattr(os, "read", read_and_write_again)
     pump.add(busy, 0, "out", Destination(tmp_path / "busy", None))
     pump.add(other, 1, "out", Destination(tmp_path / "other", None))
-
-    def write() -> None:
-        with open(busy_end, "wb", buffering=0) as file:
-            while not ended.is_set():
-                file.write(b"x" * 4096)
-
-    writer = threading.Thread(target=write)
-    writer.start()
+    os.write(busy_end, b"x" * 4096)
     asked = threading.Thread(target=pump.catch_up, args=(0, 60.0))
     asked.start()
     asked.join(30)
     caught_up = not asked.is_alive()
     ended.set()
-    writer.join()
+    os.close(busy_end)
     os.close(other_end)
     assert caught_up and pump.drain(30)
     pump.close()

@@ -48,3 +48,19 @@ def test_a_write_that_fails_leaves_the_file_that_was_there(store):
 
 def test_the_saved_steps_are_beside_the_checkpoints():
     assert below_checkpoints("s3://b/run/", "state") == "s3://b/run/.paceline/state"
+
+
+@pytest.mark.parametrize(
+    "name", ["../outside", "./outside", "step-1/..", "step-1/.", "step-1/", "", "a/b/c", "step-1/a\0"]
+)
+def test_no_name_leads_out_of_a_directory_of_states(tmp_path, name):
+    store = state_store(f"{tmp_path}/state")
+    store.write("step-1/a", [b"inside"])
+    (tmp_path / "outside").write_bytes(b"whole")
+    with pytest.raises(FileNotFoundError, match="no name of a saved file"):
+        list(store.read(name))
+    with pytest.raises(FileNotFoundError, match="no name of a saved file"):
+        store.write(name, [b"lost"])
+    with pytest.raises(FileNotFoundError, match="no name of a saved file"):
+        store.remove(name)
+    assert (tmp_path / "outside").read_bytes() == b"whole" and store.content("step-1/a") == b"inside"

@@ -77,6 +77,20 @@ def test_what_a_file_does_not_hold_is_not_written(value):
         stored(packed(value))
 
 
+def nested(value, depth):
+    for _ in range(depth):
+        value = (value,)
+    return value
+
+
+def test_values_in_values_end_somewhere():
+    assert same(values_in(stored(packed(nested(1, 100)))), nested(1, 100))
+    with pytest.raises(ValueError, match="more than 100 deep"):
+        stored(packed(nested(1, 101)))
+    with pytest.raises(PieceError, match="more than 100 deep"):
+        values_in(b"\x92\xa5tuple" * 101 + b"\x01")
+
+
 def test_no_bytes_crash_their_reader():
     # In a process of its own: a crash would be that of the tests. marshal dies of one in some hundred of such changes.
     program = """

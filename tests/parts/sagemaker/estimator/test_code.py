@@ -131,6 +131,22 @@ def test_what_git_refuses_is_said_without_the_token(tmp_path):
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("key", ["token", "password"])
+def test_a_secret_that_git_says_itself_is_not_passed_on(tmp_path, key):
+    (tmp_path / "bin").mkdir()
+    git = tmp_path / "bin/git"
+    git.write_text(
+        '#!/bin/sh\necho "fatal: $PACELINE_GIT_SECRET is not known to https://other.example/$PACELINE_GIT_SECRET/x" >&2; exit 128\n'
+    )
+    git.chmod(0o700)
+    with pytest.raises(UsageError) as refused:
+        clone(
+            {"repo": "https://git.example/x.git", key: "hush"}, tmp_path / "x", {"PATH": f"{git.parent}:/usr/bin:/bin"}
+        )
+    assert refused.value.saw == "fatal: *** is not known to https://other.example/***/x"
+
+
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("values", "code", "saw", "next"),
     [

@@ -11,9 +11,17 @@ import pytest
 from web_recordings import SECRET, TOKEN
 
 from paceline.listening import listening, listening_at
-from paceline.parts.web.serve.access import SECURITY_HEADERS
 from paceline.parts.web.serve.exchange import HttpResponse
 from paceline.parts.web.serve.server import MOST_BODY_BYTES, MOST_CONNECTIONS, WebServer
+
+PROTECTS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 
 
 @contextmanager
@@ -48,8 +56,7 @@ def test_a_page_comes_with_what_protects_it(app):
             connection.request("GET", "/api/run/r-000001/since", headers={"Authorization": f"Bearer {TOKEN}"})
             answer = connection.getresponse()
             assert answer.status == 200 and SECRET.encode() in answer.read()
-            for name, value in SECURITY_HEADERS:
-                assert answer.getheader(name) == value
+            assert {name: answer.getheader(name) for name in PROTECTS} == PROTECTS
         connection.close()
 
 
@@ -107,6 +114,14 @@ def test_a_body_of_the_limit_is_taken():
         )
         said(address, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nshort")
     assert bodies == [MOST_BODY_BYTES]
+
+
+def test_a_body_above_the_limit_is_not_taken(app):
+    over = MOST_BODY_BYTES + 1
+    bodies = []
+    with served(lambda request: bodies.append(request) or HttpResponse(200, b"ok")) as address:
+        answer = said(address, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % over)
+    assert answer.startswith(b"HTTP/1.1 413 ") and not bodies
 
 
 def test_who_says_nothing_is_sent_away(app):

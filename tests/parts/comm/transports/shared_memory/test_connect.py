@@ -41,6 +41,28 @@ def test_a_listener_of_another_user_is_told_nothing():
         stranger.communicate()
 
 
+CALLING_STRANGER = """
+import os, socket, sys
+os.setuid(2002)
+with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+    caller.connect(chr(0) + sys.argv[1])
+    caller.sendall(bytes.fromhex(sys.argv[2]))
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.process
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+def test_a_caller_of_another_user_gets_no_line():
+    listener, name = _listen(2)
+    lines = {}
+    command = [sys.executable, "-c", CALLING_STRANGER, name, _HELLO.pack(1).hex()]
+    # It may be refused before it has said anything, which it then says itself.
+    with listener, subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL):
+        _accept(listener, lines, range(1, 2), 30)
+    assert lines == {}
+
+
 def test_a_listener_of_ones_own_is_greeted():
     listener, name = _listen(2)
     lines = {}
