@@ -106,6 +106,7 @@ TURNS = [
 ]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     "depth", [1, 2, pytest.param(3, marks=pytest.mark.wide), pytest.param(99, marks=pytest.mark.wide)]
 )

@@ -58,6 +58,7 @@ def dump(**fields):
     return pickle.dumps({"entries": [entry(**fields)]}, 2)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("field", ["profiling_name", "process_group", "pg_id", "input_sizes", "input_dtypes", "frames"])
 def test_shared_containers_of_a_dump_are_not_written_out(tmp_path, field):
     value = shared_lists(60)
@@ -79,6 +80,7 @@ def test_a_list_in_itself_has_an_end():
     assert parse_dump("trace_0", dump(input_sizes=loop)).groups[0].calls[1].shapes == "..."
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     "content",
     [
@@ -112,6 +114,7 @@ def test_a_dump_as_long_as_real_ones_is_read_whole():
     assert (len(read.groups[0].calls), read.note) == (2000, "")
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '"x', "9" * 5000])
 def test_a_text_dump_that_is_none_is_no_traceback(tmp_path, text):
     (tmp_path / "trace_0").write_text('{"entries": [' + text)
@@ -130,6 +133,7 @@ LINES = {
 }
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("kind", LINES)
 def test_a_line_without_an_end_costs_no_more_than_a_line(tmp_path, kind):
     (tmp_path / "job.log").write_text(LINES[kind])
@@ -155,6 +159,7 @@ EXIT = {"t_ns": 9, "event": "rank_exited", "host": "a", "rank": 1, "attempt": 0,
         "error": {"type": "ValueError", "message": "m", "time_ns": 9, "file": "t.py", "line": 3}}  # fmt: skip
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(("event", "count"), [({"event": "x"}, 400_000), (EXIT, 160_000)], ids=["small", "exits"])
 def test_of_events_without_end_the_first_and_the_last_are_read(tmp_path, event, count):
     (tmp_path / "run.json").write_text(json.dumps({"id": "r-000001", "started_ns": 1}))

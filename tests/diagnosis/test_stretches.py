@@ -32,6 +32,7 @@ def test_a_healthy_stretch_is_accused_of_nothing(path):
     assert not said, stretch.load
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("fraction, least", [(0.5, 0.95), (0.2, 0.80)])
 def test_a_delay_of_one_rank_is_found_within_200_steps(fraction, least):
     tried, said, _ = found_delays(map(read_stretch, PATHS), fraction)

@@ -38,6 +38,7 @@ with asyncio.Runner(loop_factory=OwnTimeLoop) as runner:
 STOPPED_SECONDS = 3.0
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("wait", ["timeout", "wait_for", "sleep", "call_later"])
 def test_a_deadline_of_a_stopped_process_is_later_by_the_time_of_the_stop(wait):
     with subprocess.Popen([sys.executable, "-c", WAITS, wait], stdout=subprocess.PIPE, text=True) as process:

@@ -104,6 +104,7 @@ def test_a_program_that_is_opted_out_runs_on(paceline):
     assert run_chain(paceline, "opted-out", [sys.executable, paceline.script("next.py", NEXT)])
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("argv", [["next.py"], ["paceline", "top"], ["torchrun.py"]], ids=lambda argv: argv[0])
 def test_any_other_program_in_a_session_of_its_own_ends_with_the_job(paceline, argv):
     script = paceline.script(argv[0], NEXT)

@@ -23,6 +23,7 @@ os.write(1, b"written\\n")
 """
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("closed", WAYS, ids=lambda closed: "".join(map(str, closed)) or "none")
 def test_ranks_have_three_streams_whichever_the_launcher_lacks(paceline, closed):
     closing = " ".join(f"{number}>&-" for number in closed)

@@ -47,6 +47,7 @@ WRITTEN = {
 HOSTS = {1: ("--nproc-per-node", "2"), 2: ("--local-hosts", "2", "--nproc-per-node", "1")}
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("resume", "hosts"),
     [

@@ -50,6 +50,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(("call", "error"), REFUSED)
 def test_a_job_runs_and_ends_where_a_call_is_refused(paceline, call, error):
     script = paceline.script("job.py", JOB)

@@ -10,6 +10,7 @@ LOUD = "raise SystemExit('the user's own {} was imported')\n"
 SCRIPT = "import os\nprint('trained', os.environ['RANK'])\n"
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("argv", [(), ("--local-hosts", "2")], ids=["one host", "two hosts"])
 def test_modules_in_the_working_directory_do_not_reach_the_agents(paceline, argv):
     if argv and os.geteuid() != 0:

@@ -50,12 +50,14 @@ print("rank", rank, "is done", flush=True)
 """
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("how", ["exit", "os._exit", "exec"])
 def test_a_job_ends_well_whose_rank_0_ends_first(paceline, how):
     finished = paceline.run("run", "--nproc-per-node", "3", paceline.script("job.py", JOB), how)
     assert (finished.code, sorted(finished.out.splitlines())) == (0, ["rank 1 is done", "rank 2 is done"]), finished.err
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("port", [False, True], ids=["free port", "one port"])
 def test_each_attempt_has_a_store_of_its_own(paceline, port):
     options = ["--set", f"store_port={free_port()}"] if port else []
@@ -95,6 +97,7 @@ print("rank", rank, "is done", flush=True)
 """
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("way", ["environment", "url", "store", "master"])
 def test_a_script_may_meet_where_it_likes(paceline, way):
     finished = paceline.run("run", "--nproc-per-node", "2", paceline.script("own.py", OWN), way, str(free_port()))

@@ -294,6 +294,7 @@ def test_a_stop_while_requirements_are_installed_ends_the_installation(paceline,
     assert paceline.left() == []
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("which", [["RING"], ["SOCKET"], ["ERROR"], ["RING", "SOCKET", "ERROR"]], ids="-".join)
 def test_a_restart_works_where_a_cleaner_has_removed_what_was_made_for_the_job(paceline, which):
     """A logout clears /run/user/UID and /dev/shm. The last ones stand for all that is above them too."""
@@ -313,6 +314,7 @@ def test_a_restart_works_where_a_cleaner_has_removed_what_was_made_for_the_job(p
     assert (finished.code, finished.out) == (0, "done\n"), finished.err
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("size", ["0", "4096", str(1 << 45)])
 def test_a_cleaner_that_cuts_off_every_file_of_the_job_ends_no_rank(paceline, size):
     """A script that empties /dev/shm, or what it takes for it: a page that is gone is SIGBUS in whoever has mapped it."""

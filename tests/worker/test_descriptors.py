@@ -58,6 +58,7 @@ print("closed in the child:", code, "the same:", all(same), flush=True)
 """
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("kind", ["files", "pipes", "sockets"])
 def test_what_a_daemon_opens_under_a_number_of_ours_stays_as_it_left_it(workplace, written, tmp_path, kind, kept):
