@@ -17,6 +17,7 @@ RESUME_ARGS ?=
 TENSORFLOW_ARGS ?=
 FUZZ_ARGS ?=
 GPU_ARGS ?=
+MUTATIONS_ARGS ?=
 WHEELS ?= wheels
 
 BIN := $(VENV)/bin
@@ -30,7 +31,7 @@ HAS_TORCH := -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test parts house test-slow test-all fast fuzz exchange engines web-ci faults-ci faults exits resume-ci resume tensorflow tensorflow-all pythons wide wild accuracy pictures nightly gpu docs site lint fix frameworks wheel clean
+.PHONY: help install demo test parts house test-slow test-all fast fuzz exchange engines web-ci faults-ci faults exits resume-ci resume tensorflow tensorflow-all pythons wide wild mutations accuracy pictures nightly gpu docs site lint fix frameworks wheel clean
 
 help:
 	@echo "make demo        install into $(VENV), train digits on 2 ranks, show where the time went"
@@ -57,6 +58,7 @@ help:
 	@echo "make fuzz        every parser of untrusted input, with random bytes; ten minutes (FUZZ_ARGS=--seconds=60)"
 	@echo "make gpu         what only a GPU can show, in pieces of at most eight minutes, without network; can be stopped and continued; then GPU_ARGS=--page"
 	@echo "make wild        public training scripts under torchrun and paceline, then broken: CHECKOUTS=DIR; hours; writes docs/wild.md"
+	@echo "make mutations   each rule and each guard broken once, and which test notices it; an hour, can be stopped and continued; writes docs/mutations.md"
 	@echo "make accuracy    how far the planner is off, over the published rows in bench/data; writes docs/accuracy.md"
 	@echo "make pictures    the pictures of README and docs, from the measurements in bench/data and docs; writes docs/pictures/ and docs/pictures.md"
 	@echo "make lint        ruff and mypy;  make fix repairs what it can"
@@ -163,6 +165,9 @@ gpu: | $(BIN)/python
 # What a change does not wait for: what the suites show by fewer jobs, and what others' releases may change.
 nightly: torch-2.8.0 torch-2.15.0 wide
 	$(BIN)/python bench/extras.py
+
+mutations: $(STAMPS)/dev $(STAMPS)/frameworks
+	$(BIN)/python bench/mutations.py $(MUTATIONS_ARGS)
 
 accuracy: $(STAMPS)/dev
 	$(BIN)/python bench/accuracy.py

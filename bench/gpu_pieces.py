@@ -306,7 +306,7 @@ def _planned(name: str, device: str) -> dict[str, Any]:
 
 
 def _bench(*options: str) -> dict[str, Any]:
-    argv = ["bench", "all_reduce", "-b", "1M", "-e", "64M", "-f", "4", "-n", "10", "--no-baseline", "--json", *options]
+    argv = ["bench", "all_reduce", "-b", "1M", "-e", "64M", "-f", "4", "-n", "10", "--json", *options]
     found: dict[str, Any] = json.loads(_output([sys.executable, "-m", "paceline", *argv]))
     return {str(row["size"]): row for row in found["results"]}
 

@@ -1,6 +1,6 @@
 """Does a test notice it if a rule or a guard no longer works? Breaks each of them once in a copy of this repository and runs its tests.
 
-python bench/mutations.py [WORD ...] [--again]    those whose name has one of these words; half an hour for all; writes docs/mutations.md
+python bench/mutations.py [WORD ...] [--again]    those whose name has one of these words; an hour for all; writes docs/mutations.md
 
 Can be stopped and continued: what was tried stays in ~/.cache/paceline-mutations (PACELINE_MUTATIONS) as long as neither the broken file
 nor the tests change. Rules (causes and checks) are made to find nothing, refusals of the protocol to accept; what breaks each promise of

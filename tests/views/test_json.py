@@ -46,12 +46,11 @@ from paceline.launch.agent.run_environment import environment_document
 from paceline.launch.agent.worker_spec import HostIdentity
 from paceline.launch.run import host_document
 from paceline.option import switch
-from paceline.parts.comm.planner.regression import Change, Figure, Regression
+from paceline.parts.comm.planner.regression import Baseline, Change, Figure, Regression
 from paceline.parts.comm.planner.strategy_times import StrategyTime
 from paceline.parts.engines import endpoints, jobs
 from paceline.parts.engines.submission import Package, Submission
 from paceline.parts.engines.views import submit as submit_view
-from paceline.parts.lab.baselines import write_results
 from paceline.parts.lab.cli.bench.baselines import BenchResult, JudgedResult, comparisons_json, result_json
 from paceline.parts.lab.emulate.network import Delivered, DeliveredPath, Network, network_events
 from paceline.parts.lab.nccl_tests import Table
@@ -181,9 +180,9 @@ SNAPSHOT = filled(
 )
 COMPARED = JudgedResult(
     result=BenchResult(name="float sum", key={"what": "all_reduce"}, points={"1M": Figure(seconds=2.0, mad_seconds=0.1, count=20)}),
-    kept=(), past=(), confirmed=True,
+    past=Baseline(made_ns=1, points={}), confirmed=True,
     comparison=Regression(
-        changes=(filled(Change, slower_fraction=0.5, margin_fraction=0.1),), since_ns=1, results=3, too_noisy=("2M",), new=("4M",)
+        changes=(filled(Change, slower_fraction=0.5, margin_fraction=0.1),), since_ns=1, too_noisy=("2M",), new=("4M",)
     ),
 )  # fmt: skip
 TABLE = filled(Table, collective="all_reduce", asked={"sizes": [8], "iterations": 20})
@@ -276,10 +275,6 @@ MANIFEST = Manifest(
 DOCUMENTS = {
     "bench": lambda: (
         bench.table_json(TABLE) | result_json([COMPARED.result]) | {"made_ns": 1} | comparisons_json([COMPARED])
-    ),
-    "bench_baseline": lambda: written(
-        "*.json",
-        lambda folder: write_results({"what": "ring"}, [{"made_ns": 1, "points": {"1M": [2.0, 0.1, 20]}}], folder),
     ),
     "bench_pairs": lambda: bench_pairs.pairs_json([filled(Pair)], [filled(Slow)], TABLE.world, {"pairs": True}),
     "bench_step": lambda: bench_step.step_json([filled(StrategyTime)], ("train.py",), {"steps": 30}),

@@ -126,29 +126,15 @@ figures[].key                      What must be equal in two results that are co
 figures[].key.{name}               One of these values.
 figures[].points                   What was measured, by size, pair or strategy.
 figures[].points.{name}            [seconds, median absolute deviation in seconds, number of measurements].
-comparisons                        Each question, compared with earlier results.
+comparisons                        Each question, compared with the result of `--baseline`; empty without it.
 comparisons[].name                 Which question; empty if there is only one.
-comparisons[].comparison           null: nothing to compare with.
-comparisons[].comparison.since_ns  When the newest earlier result was measured, Unix time in ns.
-comparisons[].comparison.results   Number of earlier results.
+comparisons[].comparison           What became of its figures.
+comparisons[].comparison.since_ns  When the earlier result was measured, Unix time in ns.
 comparisons[].comparison.worse     Labels of the figures that became slower.
 comparisons[].comparison.confirmed  Whether these were measured twice.
 comparisons[].comparison.figures   The figures that could be judged.
 comparisons[].comparison.figures[]  = paceline.parts.comm.planner.regression:Change
 comparisons[].comparison.not_judged  Labels of figures that are too noisy or new.
-""",
-    ),
-    Schema(
-        name="paceline.bench.baseline/1",
-        where="The results that `paceline bench` keeps for this user, one file for each question",
-        page="bench.md",
-        keys="""
-key                  What must be equal in two results that are compared.
-key.{name}           One of these values.
-results              The kept results, the oldest first.
-results[].made_ns    When it was measured, Unix time in ns.
-results[].points     What was measured, by size, pair or strategy.
-results[].points.{name}  [seconds, median absolute deviation in seconds, number of measurements].
 """,
     ),
     Schema(

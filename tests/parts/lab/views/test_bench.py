@@ -191,7 +191,7 @@ def compared(*now, then=(1.0, 2.0, 4.0), mad=0.01):
             f"{2**place}M": Figure(seconds=one, mad_seconds=one * mad, count=20) for place, one in enumerate(values)
         }
 
-    return compare(points(now), [Baseline(made_ns=DAY_NS, points=points(then))])
+    return compare(points(now), Baseline(made_ns=DAY_NS, points=points(then)))
 
 
 def test_a_slower_cluster_is_said_with_its_day_and_sizes():
@@ -206,11 +206,10 @@ def test_a_slower_cluster_is_said_with_its_day_and_sizes():
 
 def test_as_fast_as_before_noisy_and_new_are_three_things():
     (line,) = comparison_lines("", compared(1.0, 2.0, 4.0))
-    assert line == "as fast as before at 3 of 3 figures (1 result kept, newest of 2026-11-20)"
+    assert line == "as fast as on 2026-11-20 at 3 of 3 figures"
     noisy = comparison_lines("half sum", compared(1.0, 2.0, 4.0, mad=0.5))
     assert noisy[0].startswith("half sum: not judged") and noisy[1].endswith("1M, 2M, 4M")
-    assert comparison_lines("", compared(1.0, 2.0, then=(1.0,)))[-1] == "not judged, nothing kept of: 2M"
-    assert "first" in comparison_lines("", None)[0] and comparison_facts(None) is None
+    assert comparison_lines("", compared(1.0, 2.0, then=(1.0,)))[-1] == "not judged, not measured then: 2M"
 
 
 # ----------------------------------------------------------------------------------------------------------------- pairs

@@ -1,4 +1,4 @@
-"""Whether a result is slower than earlier results, each figure with a margin from its own spread. Pure."""
+"""Whether a result is slower than an earlier one, each figure with a margin from its own spread. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,6 @@ _DEVIATIONS = 3.0
 _MAD_TO_DEVIATION = 1.4826
 # Standard error of a median of n samples, in deviations over the root of n.
 _MEDIAN_ERROR = 1.2533
-# Kept results: this many of the oldest, so that a slow decline is seen, and of the newest.
-OLDEST, NEWEST = 4, 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +32,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """One kept result."""
+    """An earlier result."""
 
     made_ns: int
     """When it was made, Unix time."""
@@ -44,14 +42,14 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One figure beside its usual value. It is `worse` if it is slower by more than the margin."""
+    """One figure beside its earlier value. It is `worse` if it is slower by more than the margin."""
 
     label: str
     """What the figure is of: a size, a pair of hosts, a strategy."""
     seconds: float
     """The new value."""
     usual_seconds: float
-    """The usual value."""
+    """The earlier value."""
     slower_fraction: float
     """0.31 is 31 % slower; negative is faster."""
     margin_fraction: float
@@ -64,18 +62,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regression:
-    """A result compared with the kept results."""
+    """A result compared with an earlier one."""
 
     changes: tuple[Change, ...]
     """Figures that could be judged."""
     since_ns: int
-    """When the newest kept result was made, Unix time."""
-    results: int
-    """Number of kept results."""
+    """When the earlier result was made, Unix time."""
     too_noisy: tuple[str, ...] = ()
     """Labels whose spread is too large for a judgement."""
     new: tuple[str, ...] = ()
-    """Labels that no kept result has."""
+    """Labels that the earlier result has not."""
 
     @property
     def worse(self) -> tuple[Change, ...]:
@@ -92,27 +88,21 @@ class Regression:
         return tuple(one for one in self.changes if one.label in said)
 
 
-def compare(now: Mapping[str, Figure], kept: Sequence[Baseline]) -> Regression:
-    """Compares a result with the usual values. `kept` has results that were not worse, oldest first.
+def compare(now: Mapping[str, Figure], then: Baseline) -> Regression:
+    """Compares a result with an earlier one.
 
-    The usual value is the median of the kept results; with more than four results that of the oldest four or of the others, whichever are
-    faster. The margin is the largest of 10 %, three standard deviations of those results among each other and, while fewer than five
-    are kept, three of the iterations within one; the uncertainty of today's own median comes on top.
+    The margin is 10 %, or three standard deviations of the earlier iterations if that is more; the uncertainty of today's own median comes
+    on top.
 
-    Raises:  ValueError: nothing is kept
-    Holds:   compare(x, [x]) is not worse; twice as slow is worse or too noisy
+    Holds:   a result is not worse than itself; twice as slow is worse or too noisy
     """
-    if not kept:
-        raise ValueError("no result to compare with")
     changes, noisy, new = [], [], []
     for label, point in now.items():
-        past = [result.points[label] for result in kept if label in result.points]
-        if not past:
+        past = then.points.get(label)
+        if past is None:
             new.append(label)
             continue
-        like = _like(past)
-        usual = median(one.seconds for one in like)
-        margin = _margin(point, like, usual, many=len(past) > OLDEST)
+        margin = _margin(point, past)
         if margin > MOST_MARGIN:
             noisy.append(label)
             continue
@@ -120,18 +110,12 @@ def compare(now: Mapping[str, Figure], kept: Sequence[Baseline]) -> Regression:
             Change(
                 label=label,
                 seconds=point.seconds,
-                usual_seconds=usual,
-                slower_fraction=point.seconds / usual - 1,
+                usual_seconds=past.seconds,
+                slower_fraction=point.seconds / past.seconds - 1,
                 margin_fraction=margin,
             )
         )
-    return Regression(
-        changes=tuple(changes),
-        since_ns=max(result.made_ns for result in kept),
-        results=len(kept),
-        too_noisy=tuple(noisy),
-        new=tuple(new),
-    )
+    return Regression(changes=tuple(changes), since_ns=then.made_ns, too_noisy=tuple(noisy), new=tuple(new))
 
 
 def confirmed(first: Regression, again: Regression) -> Regression:
@@ -143,15 +127,7 @@ def confirmed(first: Regression, again: Regression) -> Regression:
     changes = tuple(
         min(one, second.get(one.label, one), key=lambda change: change.slower_fraction) for one in first.changes
     )
-    return Regression(
-        changes=changes, since_ns=first.since_ns, results=first.results, too_noisy=first.too_noisy, new=first.new
-    )
-
-
-def with_new(kept: Sequence[Baseline], result: Baseline) -> tuple[Baseline, ...]:
-    """The kept results and one more. The first four stay; of the others the oldest are dropped."""
-    everything = (*kept, result)
-    return everything if len(everything) <= OLDEST + NEWEST else (*everything[:OLDEST], *everything[-NEWEST:])
+    return Regression(changes=changes, since_ns=first.since_ns, too_noisy=first.too_noisy, new=first.new)
 
 
 def spread(samples: Sequence[float]) -> Figure:
@@ -163,16 +139,7 @@ def spread(samples: Sequence[float]) -> Figure:
     return Figure(seconds=middle, mad_seconds=median(abs(one - middle) for one in samples), count=len(samples))
 
 
-def _like(past: Sequence[Figure]) -> Sequence[Figure]:
-    """The kept figures behind the usual value: the oldest four or the others, whichever are faster; all if there are only a few."""
-    if len(past) <= OLDEST:
-        return past
-    return min(past[:OLDEST], past[OLDEST:], key=lambda part: median(one.seconds for one in part))
-
-
-def _margin(now: Figure, past: Sequence[Figure], usual: float, *, many: bool) -> float:
-    # The spread between results shows only in several of them; with a few, the spread of their iterations counts.
-    within = 0.0 if many else median(one.mad_seconds for one in past) * _MAD_TO_DEVIATION
-    among = spread([one.seconds for one in past]).mad_seconds * _MAD_TO_DEVIATION
+def _margin(now: Figure, then: Figure) -> float:
+    deviation = then.mad_seconds * _MAD_TO_DEVIATION
     error = _MEDIAN_ERROR * now.mad_seconds * _MAD_TO_DEVIATION / math.sqrt(max(1, now.count))
-    return max(LEAST_MARGIN, _DEVIATIONS * within / usual, _DEVIATIONS * among / usual) + _DEVIATIONS * error / usual
+    return max(LEAST_MARGIN, _DEVIATIONS * deviation / then.seconds) + _DEVIATIONS * error / then.seconds

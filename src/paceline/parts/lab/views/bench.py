@@ -23,7 +23,6 @@ from paceline.parts.lab.nccl_tests import (
     size_text,
     wrong_elements,
 )
-from paceline.spelling import plural
 from paceline.views.units import count, counted, milliseconds, stamp
 
 SCHEMA = "paceline.bench/2"
@@ -78,13 +77,10 @@ def footer(table: Table) -> str:
     return "\n".join([*lines, *_notes(table)])
 
 
-def comparison_lines(what: str, comparison: Regression | None, *, confirmed: bool = True) -> list[str]:
-    """A comparison with earlier results, as lines of text; `what` "" if there is only one comparison."""
+def comparison_lines(what: str, comparison: Regression, *, confirmed: bool = True) -> list[str]:
+    """A comparison with an earlier result, as lines of text; `what` "" if there is only one comparison."""
     named = f"{what}: " if what else ""
-    if comparison is None:
-        return [f"{named}no earlier result of this question is kept; this one is the first"]
     day = stamp(comparison.since_ns)[:10]
-    kept = f"{comparison.results} {plural(comparison.results, 'result')} kept, newest of {day}"
     lines = []
     if worse := comparison.worse:
         most = max(worse, key=lambda one: one.slower_fraction)
@@ -95,25 +91,22 @@ def comparison_lines(what: str, comparison: Regression | None, *, confirmed: boo
             lines.append(f"slower too: {', '.join(others)}")
     elif comparison.changes:
         judged = len(comparison.changes)
-        lines.append(f"{named}as fast as before at {judged} of {judged + len(comparison.too_noisy)} figures ({kept})")
+        lines.append(f"{named}as fast as on {day} at {judged} of {judged + len(comparison.too_noisy)} figures")
     else:
-        lines.append(f"{named}not judged ({kept})")
+        lines.append(f"{named}not judged against {day}")
     if comparison.too_noisy:
         lines.append(
             f"not judged, figures that differ too much from one iteration to the next: {', '.join(comparison.too_noisy)}"
         )
     if comparison.new:
-        lines.append(f"not judged, nothing kept of: {', '.join(comparison.new)}")
+        lines.append(f"not judged, not measured then: {', '.join(comparison.new)}")
     return lines
 
 
-def comparison_facts(comparison: Regression | None, *, confirmed: bool = True) -> dict[str, Any] | None:
+def comparison_facts(comparison: Regression, *, confirmed: bool = True) -> dict[str, Any]:
     """The same for a program."""
-    if comparison is None:
-        return None
     return {
         "since_ns": comparison.since_ns,
-        "results": comparison.results,
         "worse": [one.label for one in comparison.worse],
         "confirmed": confirmed and bool(comparison.worse),
         "figures": msgspec.to_builtins(comparison.changes),

@@ -1,7 +1,8 @@
-"""The command line of `paceline bench`, what is kept of its results, and what is refused. Nothing is started."""
+"""The command line of `paceline bench`, how its results are compared, and what is refused. Nothing is started."""
 
 import argparse
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -57,8 +58,6 @@ def refusal(*argv):
 def results_args(**given):
     defaults = {
         "baseline": None,
-        "save_baseline": False,
-        "no_baseline": False,
         "fail_on": [],
         "output_file": None,
         "svg": None,
@@ -76,14 +75,17 @@ def result(*seconds, mad=0.01, **more):
     )
 
 
-def kept_after(*results, **given):
-    """Judge and keep one after the other; the last judgement and what was printed about baselines."""
-    said: list[str] = []
-    for one in results:
-        judged = judge(one, results_args(**given))
-        said.clear()
-        code = conclude(results_args(**given), [one], [judged], {}, said.extend, str)
-    return judged, said, code
+def written(file, *seconds, **more):
+    """A file with such a result, as -J writes it."""
+    conclude(results_args(output_file=str(file)), [result(*seconds, **more)], [], {}, lambda lines: None, str)
+    return str(file)
+
+
+def concluded(file, *seconds, **given):
+    """Compare a result with the one in the file: what was printed of it, and the exit code."""
+    args, one, said = results_args(baseline=file, **given), result(*seconds), []
+    code = conclude(args, [one], [judge(one, args)], {}, said.extend, str)
+    return said, code
 
 
 # ------------------------------------------------------------------------------------------------------- the command line
@@ -115,10 +117,6 @@ def test_nccl_tests_flags_mean_what_they_mean_there():
             "2",
             "-a",
             "3",
-            "-z",
-            "0",
-            "-G",
-            "0",
         ]
     )
     assert asked.sizes[0] == 8 and asked.sizes[-1] == 128 * 1024**2 and len(asked.sizes) == 25
@@ -179,7 +177,7 @@ def test_what_stands_after_the_script_is_the_scripts():
         ("all_reduce -n many", "U03", "-n"),
         ("all_reduce -a 4", "U03", "-a 1"),
         ("all_reduce -r first", "U03", "-r"),
-        ("all_reduce -G 5", "U03", "-G"),
+        ("all_reduce -G 5", "U01", "-G"),
         ("all_reduce --timeout soon", "U03", "--timeout"),
         ("all_reduce -g 2 --nproc-per-node 2", "U03", "leave --nproc-per-node out"),
         ("all_reduce --run-dir x", "U03", "leave --run-dir out"),
@@ -208,80 +206,68 @@ def test_one_rank_and_a_root_that_is_none_are_refused(capsys):
 # -------------------------------------------------------------------------------------------------------------- baselines
 
 
-def test_the_first_result_is_kept_and_the_same_again_is_as_fast():
-    _, said, code = kept_after(result(1.0, 2.0, 4.0))
-    assert "first" in said[0] and "kept in" in said[1] and code == 0
-    _, said, code = kept_after(result(1.02, 2.02, 4.05))
-    assert "as fast as before at 3 of 3" in said[0] and len(said) == 1
+def test_the_same_again_is_as_fast_and_what_is_slower_is_said(tmp_path):
+    then = written(tmp_path / "then.json", 1.0, 2.0, 4.0)
+    said, code = concluded(then, 1.02, 2.02, 4.05)
+    assert "as fast as on" in said[0] and "3 of 3" in said[0] and len(said) == 1 and code == 0
+    said, code = concluded(then, 1.5, 3.0, 6.0)
+    assert "slower than on" in said[0] and code == 0
 
 
-def test_a_worse_result_is_said_not_kept_and_fails_only_where_that_was_asked():
-    kept_after(result(1.0, 2.0, 4.0))
-    judged, said, code = kept_after(result(1.5, 3.0, 6.0))
-    assert judged.worse and "slower than on" in said[0] and "not kept" in said[-1] and code == 0
-    assert kept_after(result(1.5, 3.0, 6.0), fail_on=["worse"])[2] == 1
-    # The next one is still compared with the good one, until the slow one is made the rule.
-    assert kept_after(result(1.5, 3.0, 6.0), fail_on=["any"], save_baseline=True)[2] == 1
-    assert kept_after(result(1.5, 3.0, 6.0), fail_on=["any"])[2] == 0
-
-
-def test_another_question_is_not_compared():
-    kept_after(result(1.0, 2.0, 4.0))
-    assert judge(result(9.0, 9.0, 9.0, type="half"), results_args()).comparison is None
-    assert judge(result(9.0), results_args(no_baseline=True)) is None
-
-
-def test_to_fail_on_worse_without_a_past_is_not_enough_evidence():
-    with pytest.raises(NotEnoughEvidence) as refused:
-        kept_after(result(1.0, 2.0), fail_on=["worse"])
-    assert refused.value.exit_code == 3 and "kept" in refused.value.next
-    assert kept_after(result(1.0, 2.0), fail_on=["worse"])[2] == 0
-
-
-def test_wrong_data_are_not_kept():
-    one = result(1.0, 2.0)
-    said: list[str] = []
-    code = conclude(
-        results_args(fail_on=["wrong"]), [one], [judge(one, results_args())], {}, said.extend, str, found={"wrong"}
-    )
-    assert code == 1 and "not kept" in said[-1]
-    assert judge(one, results_args()).comparison is None
-
-
-def test_a_written_result_is_a_baseline_elsewhere(tmp_path, capsys):
-    file = tmp_path / "then.json"
-    kept_after(result(1.0, 2.0, 4.0), output_file=str(file), no_baseline=False)
-    there = result(1.4, 2.8, 5.6)
-    judged = judge(there, results_args(baseline=str(file)))
-    assert judged.worse and judged.comparison.since_ns > 0
-    assert json.loads(file.read_text())["comparisons"] == [{"name": "", "comparison": None}]
-    for argv in ({"baseline": "nowhere.json"}, {"baseline": str(file)}):
-        with pytest.raises(UsageError) as refused:
-            judge(result(1.0, type="half"), results_args(**argv))
-        assert refused.value.code == "X06"
-
-
-def test_a_file_that_is_kept_can_be_named_and_one_that_was_spoilt_is_passed_over(tmp_path):
-    _, said, _ = kept_after(result(1.0, 2.0, 4.0))
-    file = said[1].removeprefix("kept in ")
-    assert judge(result(1.0, 2.0, 4.0), results_args(baseline=file)).comparison.changes
-    (tmp_path / file).write_text("[]")
-    assert judge(result(1.0), results_args()).comparison is None
-
-
-def test_json_carries_the_comparison(capsys):
-    kept_after(result(1.0, 2.0, 4.0))
+@pytest.mark.parametrize(
+    ("conditions", "found", "code"),
+    [(["worse"], (), 1), (["any"], (), 1), (["wrong"], (), 0), (["wrong"], {"wrong"}, 1), ([], {"wrong"}, 0)],
+)
+def test_a_result_fails_only_where_that_was_asked(tmp_path, conditions, found, code):
+    args = results_args(baseline=written(tmp_path / "then.json", 1.0, 2.0, 4.0), fail_on=conditions)
     one = result(1.5, 3.0, 6.0)
-    conclude(results_args(json=True), [one], [judge(one, results_args())], {"schema": "paceline.bench/2"}, print, str)
+    assert conclude(args, [one], [judge(one, args)], {}, lambda lines: None, str, found=found) == code
+
+
+def test_without_a_baseline_nothing_is_compared_and_to_fail_on_worse_is_refused(capsys):
+    assert judge(result(9.0), results_args()) is None
+    assert main(["bench", "all_reduce", "--fail-on", "worse"]) == 2
+    assert "--baseline FILE" in capsys.readouterr().err
+
+
+def test_to_fail_on_worse_where_no_figure_can_be_judged_is_not_enough_evidence(tmp_path):
+    then = written(tmp_path / "then.json", 1.0, 2.0, mad=0.5)
+    with pytest.raises(NotEnoughEvidence) as refused:
+        concluded(then, 1.0, 2.0, fail_on=["worse"])
+    assert refused.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    "content", [None, "", "[]", "{}", '{"figures": []}', '{"figures": [{"key": {}, "points": {"1K": [0, 0, 0]}}]}']
+)
+def test_what_holds_nothing_of_this_question_is_refused(tmp_path, content):
+    file = tmp_path / "then.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(UsageError) as refused:
+        judge(result(1.0), results_args(baseline=str(file)))
+    assert refused.value.code == "X06"
+
+
+def test_another_question_is_not_compared_and_the_same_elsewhere_is(tmp_path):
+    then = written(tmp_path / "then.json", 1.0, 2.0, 4.0)
+    with pytest.raises(UsageError, match="nothing to compare with"):
+        judge(result(1.0, type="half"), results_args(baseline=then))
+    there = replace(result(1.4, 2.8, 5.6), key={**result(1.0).key, "machines": ["other"], "backend": "nccl"})
+    assert judge(there, results_args(baseline=then)).comparison.worse
+
+
+def test_json_carries_the_comparison(tmp_path, capsys):
+    concluded(written(tmp_path / "then.json", 1.0, 2.0, 4.0), 1.5, 3.0, 6.0, json=True)
     facts = json.loads(capsys.readouterr().out)
-    assert facts["schema"] == "paceline.bench/2"
     assert facts["comparisons"][0]["comparison"]["worse"] == ["1K", "2K", "4K"]
+    assert json.loads((tmp_path / "then.json").read_text())["comparisons"] == []
 
 
 def test_what_was_measured_twice_says_so():
     one = result(1.5, 3.0, 6.0)
-    past = (Baseline(made_ns=1, points=result(1.0, 2.0, 4.0).points),)
-    judged = JudgedResult(result=one, kept=past, past=past, comparison=compare(one.points, past), confirmed=True)
+    past = Baseline(made_ns=1, points=result(1.0, 2.0, 4.0).points)
+    judged = JudgedResult(result=one, past=past, comparison=compare(one.points, past), confirmed=True)
     said: list[str] = []
     conclude(results_args(), [one], [judged], {}, said.extend, str)
     assert said[0].endswith("measured twice")

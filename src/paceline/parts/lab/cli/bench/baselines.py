@@ -1,4 +1,4 @@
-"""Reads, compares and keeps results of `paceline bench`."""
+"""Writes results of `paceline bench`, and compares one with an earlier one that --baseline names."""
 
 import argparse
 import json
@@ -12,8 +12,7 @@ from typing import Any
 from paceline.cli.picture_file import write_picture
 from paceline.cli.values import fail_on
 from paceline.errors import NotEnoughEvidence, UsageError
-from paceline.parts.comm.planner.regression import Baseline, Figure, Regression, compare, with_new
-from paceline.parts.lab.baselines import read_results, write_results
+from paceline.parts.comm.planner.regression import Baseline, Figure, Regression, compare
 from paceline.parts.lab.nccl_tests import BenchRow, BenchWorld, Table, own_timing, size_text
 from paceline.parts.lab.views.bench import comparison_facts, comparison_lines
 from paceline.recording.writer import write_json
@@ -38,22 +37,16 @@ class BenchResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedResult:
-    """A result and its comparison with baselines."""
+    """A result and its comparison with an earlier one."""
 
     result: BenchResult
     """The figures of this bench."""
-    kept: tuple[Baseline, ...]
-    """The kept results of the same question."""
-    past: tuple[Baseline, ...]
-    """The results to compare with: the kept results, or the result that --baseline names."""
-    comparison: Regression | None
-    """The changes: worse, better or unchanged; None: there was nothing to compare with."""
+    past: Baseline
+    """The result that --baseline names."""
+    comparison: Regression
+    """The changes: worse, better or unchanged."""
     confirmed: bool = False
     """Whether a figure that looked worse was measured twice."""
-
-    @property
-    def worse(self) -> bool:
-        return self.comparison is not None and bool(self.comparison.worse)
 
 
 def results_of(table: Table, argv: Sequence[str]) -> list[BenchResult]:
@@ -104,43 +97,26 @@ def network_argv(argv: Sequence[str]) -> list[str]:
 
 
 def judge(result: BenchResult, args: argparse.Namespace) -> JudgedResult | None:
-    """Compare with the kept results of this question, or with --baseline; None with --no-baseline.
+    """Compare with --baseline; None without it.
 
     Raises:  UsageError X06: --baseline names no result, or a result without a common figure
     """
-    if args.no_baseline:
+    if not args.baseline:
         return None
-    kept = tuple(_kept(one) for one in read_results(result.key))
-    past = (_from_file(Path(args.baseline), result),) if args.baseline else kept
-    return JudgedResult(result=result, kept=kept, past=past, comparison=compare(result.points, past) if past else None)
-
-
-def _keep(judged: JudgedResult, args: argparse.Namespace, *, is_sound: bool) -> str:
-    """Add the result to the kept results, or replace them. Returns a line about it if there is something to say.
-
-    A worse result, or a result with wrong data, is kept only if the user asks for it: otherwise the next bad result would look normal.
-
-    Raises:  UsageError U22: the file cannot be written
-    """
-    if not args.save_baseline and (judged.worse or not is_sound):
-        return "not kept; --save-baseline makes this result what later ones are compared with"
-    new = Baseline(made_ns=time.time_ns(), points=judged.result.points)
-    results = (new,) if args.save_baseline else with_new(judged.kept, new)
-    try:
-        path = write_results(judged.result.key, [_plain(one) for one in results])
-    except OSError as error:
-        raise UsageError(
-            "U22",
-            "the result cannot be kept",
-            saw=f"{error.filename}: {error.strerror}",
-            next="--no-baseline",
-        ) from error
-    return f"kept in {path}" if args.save_baseline or not judged.kept else ""
+    past = _from_file(Path(args.baseline), result)
+    return JudgedResult(result=result, past=past, comparison=compare(result.points, past))
 
 
 def fail_conditions(args: argparse.Namespace) -> frozenset[str]:
-    """Raises:  UsageError U03: --fail-on has a word that a bench cannot find."""
+    """Raises:  UsageError U03: --fail-on has a word that a bench cannot find, or `worse` without --baseline."""
     wanted = _asked(args)
+    if "worse" in wanted and not args.baseline:
+        raise UsageError(
+            "U03",
+            "--fail-on worse compares with an earlier result",
+            saw="no --baseline",
+            next="-J FILE writes one, --baseline FILE reads it",
+        )
     return frozenset(FAILURES) if _ANY in wanted else wanted
 
 
@@ -158,30 +134,29 @@ def conclude(
     *,
     found: Collection[str] = (),
 ) -> int:
-    """Keep the results, print the answer in each requested form, choose the exit code.
+    """Print the answer in each requested form, choose the exit code.
 
-    `facts`: the content of --json without the comparisons; `show`: prints the text, and gets the lines about baselines; `picture`: the
+    `facts`: the content of --json without the comparisons; `show`: prints the text, and gets the lines about the baseline; `picture`: the
     content of --svg; `found`: which of "wrong" and "slow" apply.
 
-    Raises:  UsageError U22: a file could not be written; NotEnoughEvidence X06: --fail-on worse without anything to compare with
+    Raises:  UsageError U22: a file could not be written; NotEnoughEvidence X06: --fail-on worse, and no figure could be judged
     """
-    sound = "wrong" not in found
-    kept = dict.fromkeys(line for one in judged if (line := _keep(one, args, is_sound=sound)))
     facts = facts | result_json(results) | comparisons_json(judged)
     if args.output_file:
         _write(Path(args.output_file), facts)
     if args.json:
         print(json.dumps(facts), flush=True)
     else:
-        said = [
-            line
-            for one in judged
-            for line in comparison_lines(one.result.name, one.comparison, confirmed=one.confirmed)
-        ]
-        show([*said, *kept])
+        show(
+            [
+                line
+                for one in judged
+                for line in comparison_lines(one.result.name, one.comparison, confirmed=one.confirmed)
+            ]
+        )
     if args.svg:
         write_picture(args.svg, picture(), as_json=args.json)
-    worse = {"worse"} if any(one.worse for one in judged) else set()
+    worse = {"worse"} if any(one.comparison.worse for one in judged) else set()
     if fail_conditions(args) & {*found, *worse}:
         return 1
     _refuse_unjudged(args, judged)
@@ -198,14 +173,12 @@ def _write(path: Path, facts: dict[str, Any]) -> None:
 
 
 def _refuse_unjudged(args: argparse.Namespace, judged: Sequence[JudgedResult]) -> None:
-    if "worse" in _asked(args) and not any(one.comparison is not None and one.comparison.changes for one in judged):
+    if "worse" in _asked(args) and not any(one.comparison.changes for one in judged):
         raise NotEnoughEvidence(
             "X06",
             "it is not known whether it became slower",
-            saw="no figure could be judged"
-            if any(one.kept for one in judged)
-            else "no earlier result of this question is kept",
-            next="leave --no-baseline out" if args.no_baseline else "run it again: this result is kept",
+            saw="no figure could be judged",
+            next="more iterations: -n 100",
         )
 
 
@@ -224,33 +197,22 @@ def _points(rows: Sequence[BenchRow], collective: str) -> dict[str, Figure]:
     return found
 
 
-def _plain(kept: Baseline) -> dict[str, Any]:
-    points = {label: [one.seconds, one.mad_seconds, one.count] for label, one in kept.points.items()}
-    return {"made_ns": kept.made_ns, "points": points}
-
-
-def _kept(plain: Mapping[str, Any]) -> Baseline:
-    """Read a baseline as far as possible: the file may have been edited by hand."""
-    points = {}
-    for label, figure in (plain.get("points") or {}).items():
-        if isinstance(figure, list) and len(figure) == 3 and figure[0] > 0:
-            points[label] = Figure(seconds=float(figure[0]), mad_seconds=float(figure[1]), count=int(figure[2]))
-    return Baseline(made_ns=int(plain.get("made_ns") or 0), points=points)
-
-
 def result_json(results: Sequence[BenchResult]) -> dict[str, Any]:
     """The part of a written result that --baseline reads later."""
     return {
         "made_ns": time.time_ns(),
         "figures": [
-            {"key": dict(one.key), "points": _plain(Baseline(made_ns=0, points=one.points))["points"]}
+            {
+                "key": dict(one.key),
+                "points": {label: [at.seconds, at.mad_seconds, at.count] for label, at in one.points.items()},
+            }
             for one in results
         ],
     }
 
 
 def comparisons_json(judged: Sequence[JudgedResult]) -> dict[str, Any]:
-    """The part of a written result that compares it with earlier ones."""
+    """The part of a written result that compares it with the one of --baseline."""
     return {
         "comparisons": [
             {"name": one.result.name, "comparison": comparison_facts(one.comparison, confirmed=one.confirmed)}
@@ -274,19 +236,13 @@ def read_baseline(path: Path) -> dict[str, Any]:
 
 
 def _from_file(path: Path, result: BenchResult) -> Baseline:
-    """The result in a file that --json or -J wrote, or in the file of a kept result."""
+    """The result in a file that -J wrote."""
     document = read_baseline(path)
-    parts = document.get("figures") or [
-        {"key": document.get("key"), "points": one.get("points"), "made_ns": one.get("made_ns")}
-        for one in (document.get("results") or [])[-1:]
-        if isinstance(one, dict)
-    ]
     same = ("what", "type", "operation", "root", "script")
-    for part in reversed(parts):
-        key = part.get("key") or {}
-        kept = _kept({"made_ns": part.get("made_ns") or document.get("made_ns"), "points": part.get("points")})
-        if all(key.get(name) == result.key.get(name) for name in same) and set(kept.points) & set(result.points):
-            return kept
+    for part in reversed(document.get("figures") or []):
+        key, points = part.get("key") or {}, _figures(part.get("points") or {})
+        if all(key.get(name) == result.key.get(name) for name in same) and set(points) & set(result.points):
+            return Baseline(made_ns=int(document.get("made_ns") or 0), points=points)
     asked = " ".join(str(result.key[name]) for name in same if result.key.get(name) not in (None, "none", -1))
     raise UsageError(
         "X06",
@@ -294,3 +250,12 @@ def _from_file(path: Path, result: BenchResult) -> Baseline:
         saw=f"asked: {asked}, {', '.join(list(result.points)[:6])}",
         next="give the result of the same question: paceline bench ... -J FILE writes one",
     )
+
+
+def _figures(plain: Mapping[str, Any]) -> dict[str, Figure]:
+    """What can be read of them: the file may have been edited by hand."""
+    return {
+        label: Figure(seconds=float(one[0]), mad_seconds=float(one[1]), count=int(one[2]))
+        for label, one in plain.items()
+        if isinstance(one, list) and len(one) == 3 and one[0] > 0
+    }

@@ -25,26 +25,6 @@ def _theirs(letter: str, name: str, metavar: str, help: str, **default: Any) -> 
     return Option(name, help, metavar, letter=letter, has_underscores=True, **default)
 
 
-def _refused(letter: str, name: str, about: str) -> Option:
-    return Option(name, about, "N", default="0", letter=letter, stored_as=f"theirs_{letter}", hidden=True)
-
-
-ONLY_THEIRS = (
-    _refused("p", "parallel_init", "threads that open NCCL communicators"),
-    _refused("z", "blocking", "waiting between operations"),
-    _refused("y", "stream_null", "CUDA's null stream"),
-    _refused("G", "cudagraph", "CUDA graphs"),
-    _refused("C", "report_cputime", "the host's time"),
-    _refused("R", "local_register", "NCCL's buffer registration"),
-    _refused("D", "device_implementation", "NCCL's device API"),
-    _refused("M", "memory", "GPU memory of NCCL"),
-    _refused("u", "unalign", "buffers out of alignment"),
-    _refused("S", "report_timestamps", "a column of stamps"),
-    _refused("I", "per_iter_timing", "columns of single iterations, which --json has always"),
-    _refused("K", "per_iter_skip", "leaving the first of these out"),
-)
-"""Options of nccl-tests whose default is the behaviour here; any other value is refused."""
-
 COLLECTIVE = (
     *section(
         "a collective, as in nccl-tests",
@@ -69,7 +49,6 @@ COLLECTIVE = (
         ),
         _theirs("g", "ngpus", "N", "Ranks of each host, as --nproc-per-node."),
         _theirs("t", "nthreads", "N", "Threads per process; multiplies -g."),
-        *ONLY_THEIRS,
     ),
     *section(
         "a collective, ours",
@@ -97,9 +76,7 @@ RESULTS = section(
     "results",
     Option("output-file", "Write what --json prints to this file as well.", "FILE", letter="J", has_underscores=True),
     SVG,
-    Option("baseline", "Compare with this result.", "FILE", default_text="the ones that are kept"),
-    Option("save-baseline", "From now on compare with this result alone."),
-    Option("no-baseline", "Do not compare, and do not keep the result."),
+    Option("baseline", "Compare with this result, which -J wrote.", "FILE"),
     Option(
         "fail-on",
         "Exit with 1 on: worse (than the baseline), wrong (data), slow (a pair), or any. May be repeated.",
@@ -159,18 +136,14 @@ VERB = Verb(
     "Without a number of ranks there are as many as GPUs, or 2.",
     page="""\
 The collectives are `all_reduce`, `all_gather`, `reduce_scatter`, `broadcast`, `all_to_all` and `sendrecv`; columns,
-options and definitions are those of nccl-tests. What is measured how, and how results are compared with earlier ones:
-[bench.md](bench.md). Exit codes: 0 answered, 1 only with `--fail-on`, 2 usage, 3 the ranks ended early or nothing
-could be compared.
+options and definitions are those of nccl-tests. What is measured how, and how a result is compared with an earlier one:
+[bench.md](bench.md). Exit codes: 0 answered, 1 only with `--fail-on`, 2 usage, 3 the ranks ended early or no figure
+could be judged.
 
 Options of [`paceline run`](#paceline-run) are passed on to it: `--nproc-per-node`, `--local-hosts`, `--nnodes`,
 `--node-rank`, `--master-addr`, those of an emulated network, ... Without a number of ranks there are as many as GPUs,
 or 2.""",
-    notes="""\
-Names with an underscore are taken too (`--warmup_iters`). nccl-tests' other options are taken with the value that
-changes nothing and refused with any other: """
-    + ", ".join(f"`-{row.letter}` (`--{row.name}`)" for row in ONLY_THEIRS)
-    + ".",
+    notes="Names with an underscore are taken too (`--warmup_iters`).",
 )
 
 

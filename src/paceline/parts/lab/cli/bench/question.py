@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from paceline.cli.values import counted, duration
 from paceline.errors import UsageError
 from paceline.facts import Job
-from paceline.parts.lab.cli.bench.options import ONLY_THEIRS, known
+from paceline.parts.lab.cli.bench.options import known
 from paceline.parts.lab.nccl_tests import AVERAGES, FACTORS, OPERATIONS, TYPES, size_bytes, size_text, sizes
 
 PROGRAM = "paceline.parts.lab.worker.bench_collectives"
@@ -71,7 +71,6 @@ def question_of(args: argparse.Namespace) -> BenchQuestion:
 
     Raises:  UsageError U03: an unknown name; impossible sizes; U03: an impossible number or duration
     """
-    _refuse_theirs(args)
     (collective,) = known("", args.what, tuple(FACTORS), every=None)
     if args.pairs and collective != "sendrecv":
         raise UsageError(
@@ -194,17 +193,6 @@ def _average(text: str) -> int:
         means = ", ".join(f"{place} {name}" for place, name in enumerate(AVERAGES))
         raise UsageError("U03", f"-a {text} is none of 0 to 3", saw=means, next="-a 1")
     return number
-
-
-def _refuse_theirs(args: argparse.Namespace) -> None:
-    for row in ONLY_THEIRS:
-        if (given := getattr(args, row.dest)) != row.default:
-            raise UsageError(
-                "U03",
-                f"-{row.letter} is about {row.help}, which this bench does not have",
-                saw=f"-{row.letter} {given} (--{row.name})",
-                next=f"leave -{row.letter} out, or use nccl-tests' own program",
-            )
 
 
 def machine_name() -> str:

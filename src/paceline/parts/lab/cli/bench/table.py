@@ -1,4 +1,4 @@
-"""Measures a collective size by size, or a sendrecv pair by pair, prints the rows as they arrive, and compares them with kept results."""
+"""Measures a collective size by size, or a sendrecv pair by pair, prints rows as they arrive, compares them with an earlier result."""
 
 import argparse
 import os
@@ -131,7 +131,7 @@ def _confirmed(
     args: argparse.Namespace, question: BenchQuestion, argv: Sequence[str], first: JudgedResult, tell: Tell
 ) -> JudgedResult:
     """Measure again what looks worse: on a busy machine, most of it is not confirmed."""
-    if first.comparison is None or not first.worse:
+    if not first.comparison.worse:
         return first
     labels = [change.label for change in first.comparison.worse]
     tell(f"paceline  slower than before at {', '.join(labels)}; measuring that once more")

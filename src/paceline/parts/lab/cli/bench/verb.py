@@ -29,7 +29,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print, and compare with the kept results.
+    """Measure, print, and compare with the result of --baseline.
 
     Raises:  UsageError: refused before anything was started; NotEnoughEvidence X05: the ranks ended early, X06: nothing to compare with
     """
