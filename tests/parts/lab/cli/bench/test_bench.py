@@ -177,7 +177,7 @@ def test_what_stands_after_the_script_is_the_scripts():
         ("all_reduce -n many", "U03", "-n"),
         ("all_reduce -a 4", "U03", "-a 1"),
         ("all_reduce -r first", "U03", "-r"),
-        ("all_reduce -G 5", "U01", "-G"),
+        ("all_reduce -G 5", "U01", "bench --help"),
         ("all_reduce --timeout soon", "U03", "--timeout"),
         ("all_reduce -g 2 --nproc-per-node 2", "U03", "leave --nproc-per-node out"),
         ("all_reduce --run-dir x", "U03", "leave --run-dir out"),
