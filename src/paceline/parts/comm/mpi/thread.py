@@ -154,7 +154,7 @@ class MpiThread:
             self._take()
             if self._under_way and not self._advance():
                 self._pause()
-        # What came to its end after all needs no violent end of MPI.
+        # An operation that has completed meanwhile does not need MPI_Abort.
         self.given_up = [operation for operation in self.given_up if not self._mpi.Request.Testall(operation.requests)]
 
     def _take(self) -> None:

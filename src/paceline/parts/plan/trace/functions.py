@@ -54,7 +54,7 @@ _SIZED = frozenset(
         "__setitem__",
     )
 )
-# What a check for a number that is none, or for a healthy one, should find: property -> its value where nothing is wrong.
+# What a check for NaN or infinity, or for a finite number, should find: property -> its value where nothing is wrong.
 _HEALTHY = {
     torch.isfinite: True,
     Tensor.isfinite: True,

@@ -63,7 +63,7 @@ class Position:
         # Random numbers, and what decides on the loader's order: before the iterator was made.
         self.random = random
         self.samplers = samplers
-        # How the order of this epoch is dealt out to the ranks, as far as this is known.
+        # How the order of this epoch is divided among the ranks, as far as this is known.
         self.deal = deal
         # Batches that the script has taken.
         self.taken = 0

@@ -192,8 +192,8 @@ class RunningLoops:
         return [loop for loop in self.running if loop.is_around(here.get(loop.frame_id))]
 
     def key_of_iterator(self, frame: FrameType | None) -> tuple[int, int]:
-        """Names an iterator of a loader that is made now: how many loops are around, and the how many-th it is since the innermost took
-        its item."""
+        """The name of an iterator that is made now, (depth, count): how many loops enclose it, and how many iterators were made since the
+        innermost loop took its item, this one included."""
         chain = self.around(frame)
         if not chain:
             self._made += 1

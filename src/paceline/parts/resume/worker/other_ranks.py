@@ -131,7 +131,7 @@ class _Comparison:
 
 
 class Deal(NamedTuple):
-    """How the order of an epoch is dealt out to the ranks."""
+    """How the order of an epoch is divided among the ranks."""
 
     items: int
     """Items of the dataset."""
