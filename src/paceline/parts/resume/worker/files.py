@@ -1,9 +1,9 @@
 """What the script writes, so that a script that runs again from the top loses none of it.
 
 At each kept state the size of every file is noted that the script has opened for writing. In a new process these files are cut to that
-size, because the steps after it are made again. Until the state is put back the script only repeats its beginning: its writes
-to these files are discarded, because the files already contain them; a directory that it makes may exist; a file or directory of the script that it removes or
-renames stays. In a step that is made again a file may be removed already, and a directory made already.
+size, because the steps after it are made again. Until the state is put back the script only repeats its beginning: its writes to these
+files are discarded, because the files already contain them; a directory that it makes may exist; a file or directory of the script that it
+removes or renames stays. In a step that is made again a file may be removed already, and a directory made already.
 """
 
 from __future__ import annotations
