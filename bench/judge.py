@@ -204,14 +204,14 @@ def made_up_events(ranks: int) -> list[dict[str, Any]]:
     return [
         {"event": "run_started", "t_ns": STARTED, "max_run_seconds": 3600.0},
         {"event": "attempt_started", "t_ns": STARTED, "attempt": 0, "world_size": ranks},
-        {"event": "tempo", "t_ns": since, "tempo": to_plain(tempo(ranks))},
+        {"event": "tempo", "t_ns": since, "tempo": to_plain(timing(ranks))},
         {
             "event": "standstill",
             "t_ns": still.detected_ns,
             "standstill": to_plain(still),
-            "pulses": [to_plain(pulse(rank, since, rank == late)) for rank in range(ranks)],
+            "pulses": [to_plain(heartbeat(rank, since, rank == late)) for rank in range(ranks)],
         },
-        *({"event": "look", "t_ns": NOW, "look": to_plain(look(rank, rank == late))} for rank in suspects),
+        *({"event": "look", "t_ns": NOW, "look": to_plain(snapshot(rank, rank == late))} for rank in suspects),
         *(
             {"event": "host_look", "t_ns": NOW, "look": to_plain(HostSnapshot(host=host, at_ns=NOW, cpu_count=96))}
             for host in sorted({host_of(rank) for rank in suspects})
@@ -227,7 +227,7 @@ def call(index: int, size: int) -> Call:
     )
 
 
-def pulse(rank: int, since_ns: int, late: bool) -> Heartbeat:
+def heartbeat(rank: int, since_ns: int, late: bool) -> Heartbeat:
     enqueued = 10_000 if late else 10_001
     return Heartbeat(
         host=host_of(rank),
@@ -247,7 +247,7 @@ def pulse(rank: int, since_ns: int, late: bool) -> Heartbeat:
     )
 
 
-def look(rank: int, suspect: bool) -> RankSnapshot:
+def snapshot(rank: int, suspect: bool) -> RankSnapshot:
     frames = ("wait_for_it", "step", "main") if suspect else ("all_reduce", "step", "main")
     stack = ThreadStack(
         pid=10_000 + rank,
@@ -279,7 +279,7 @@ def look(rank: int, suspect: bool) -> RankSnapshot:
     )
 
 
-def tempo(ranks: int) -> StepTiming:
+def timing(ranks: int) -> StepTiming:
     return StepTiming(
         window_seconds=60.0,
         from_step=900,

@@ -396,7 +396,7 @@ def page_facts_of_a_run():
     return report.page_facts(
         report.Recorded(
             evidence=dataclasses.replace(EVIDENCE, events=events, telemetry={"algo-1": (sample,)}),
-            case=Case(run=RUN, now_ns=4, lasts=True, forecast=filled(Forecast), looks={0: SNAPSHOT}),
+            case=Case(run=RUN, now_ns=4, lasts=True, forecast=filled(Forecast), snapshots={0: SNAPSHOT}),
             diagnosis=Diagnosis(findings=(dataclasses.replace(FINDING, since_step=13),), not_judged=("S01",)),
             pace=filled(Pace, ranks=(filled(RankPace),)),
             loads=[filled(RunLoad)],

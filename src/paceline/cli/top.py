@@ -182,11 +182,11 @@ def _why(directories: Sequence[Path], width: int | None) -> str:
 
 
 def _stacks(found: Evidence) -> str:
-    from paceline.cli.stack import look_now
+    from paceline.cli.stack import take_snapshots_now
     from paceline.views.stack import stack_text
 
-    looks, complaints = look_now(found.run, None, deep=False)
-    return stack_text(found.run.id, looks, lasts=True, diff=False, not_judged=complaints, color=False)
+    snapshots, complaints = take_snapshots_now(found.run, None, deep=False)
+    return stack_text(found.run.id, snapshots, lasts=True, diff=False, not_judged=complaints, color=False)
 
 
 def _log(found: Evidence, now: Pace, screen: Screen, directories: Sequence[Path]) -> str:

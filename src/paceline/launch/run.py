@@ -438,8 +438,10 @@ async def _answer(agent: Coordinator, request: dict[str, Any]) -> dict[str, Any]
                 "progress": agent.progress,
             }
         case "look":
-            looks, hosts = await agent.hang_monitor.look(_ranks_asked(request, agent), deep=request.get("deep") is True)
-            return {"ok": True, "looks": looks, "hosts": hosts}
+            snapshots, hosts = await agent.hang_monitor.take_snapshots(
+                _ranks_asked(request, agent), deep=request.get("deep") is True
+            )
+            return {"ok": True, "looks": snapshots, "hosts": hosts}
         case other:
             return {"ok": False, "error": f"unknown command {other!r}"}
 

@@ -128,7 +128,9 @@ def read_setting(pid: int) -> RankSetting:
     )
 
 
-def rank_look(parts: RankParts, *, host: str, rank: int, pid: int, at_ns: int, attempt: int, role: str) -> RankSnapshot:
+def snapshot_of_rank(
+    parts: RankParts, *, host: str, rank: int, pid: int, at_ns: int, attempt: int, role: str
+) -> RankSnapshot:
     """The RankSnapshot of one rank. The caller adds its sockets and its native stack."""
     setting, before, after = parts.setting, parts.first, parts.second
     threads = (after and after.threads) or (before and before.threads) or None
