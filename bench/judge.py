@@ -2,8 +2,9 @@
 
     python bench/judge.py [--ranks 4096] [--rounds 5] [--recorded 256]
 
-Wanted on one core: events of 4,096 ranks judged in under 1 s. Judged are made-up events (a standstill with a pulse of every rank, 16 looks,
-a divergence, the tempo of every rank), and a recording that is made here with `--recorded` ranks: there, reading the files is shown apart.
+Wanted on one core: events of 4,096 ranks judged in under 1 s. Judged are made-up events (a stall with a heartbeat of every rank,
+16 snapshots, a divergence, the step timing of every rank), and a recording that is made here with `--recorded` ranks: there, reading
+the files is shown apart.
 All times are CPU time of this process, medians; the events travel through JSON as in a recording.
 """
 

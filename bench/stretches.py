@@ -38,7 +38,7 @@ from paceline.diagnosis.flight_recorder import TraceEntry  # noqa: E402
 from paceline.launch.coordinator.pace_inputs import FILE, VARIABLE  # noqa: E402
 
 SECONDS, SHORT_SECONDS = 20.5, 12.5
-# Of a telemetry line, what host_tempo and tempo read.
+# Of a telemetry line, what host_timing and the step timing read.
 _PROGRESS = (
     "rank",
     "attempt",
@@ -53,7 +53,7 @@ _SECTIONS = {
     "memory": ("swap_used_bytes",),
     "cgroup": ("cpu_quota_cpus", "throttled_count", "period_count"),
 }
-# Of a look: names of files and programs are nobody's business in a test's data.
+# Of a snapshot: names of files and programs are nobody's business in a test's data.
 _LEFT_OUT = (
     "stacks",
     "native",

@@ -1,4 +1,4 @@
-"""Recorded stretches of training, cut to what a tempo is judged by: read, judged again as a live run does it, and made worse on purpose.
+"""Recorded stretches of training, cut to what a step timing is judged by: read, judged again as in a live run, and made worse on purpose.
 
 A stretch is a gzip'd file of JSON lines under `data/stretches`, made by bench/stretches.py. The first line says how it was recorded; the
 others are, in the order in which the first agent got them:
@@ -6,7 +6,7 @@ others are, in the order in which the first agent got them:
     ["telemetry", host, at_ns, line]                 a telemetry line with the ranks' progress, cut to what is read of it
     ["trace", rank, [key], [index], [at]]            a rank's stamps: place in the header's `keys`, indices and stamps after the last one's
     ["event", event]                                 a look at a rank or at a host
-    ["turn", at_ns]                                  the tempo is asked for, and judged
+    ["turn", at_ns]                                  the step timing is asked for, and judged
 
 Moments are ns after the header's `from_ns`, those of traces 10 us.
 """

@@ -119,7 +119,7 @@ def test_a_part_that_was_not_seen_is_not_shown_as_nothing(done):
 
 
 def timing(gain, *, seconds=20.0):
-    """The event of a tempo in which rank 3 holds up the others by so much, or nobody does."""
+    """The event of a step timing in which rank 3 holds up the others by so much, or nobody does."""
     held_up = HeldUp() if gain is None else HeldUp(ranks=(3,), gain=gain)
     ranks = tuple(RankTiming(rank=n, host="node05", steps=50, step_seconds=0.4) for n in range(4))
     found = StepTiming(

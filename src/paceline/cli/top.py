@@ -1,4 +1,4 @@
-"""Watch a run: its pace, its ranks, its machines. A terminal is repainted every second and has keys; elsewhere each look is one line."""
+"""Watch a run: its pace, its ranks, its machines. A terminal is repainted every second and has keys; elsewhere a snapshot is one line."""
 
 import argparse
 import sys
@@ -251,7 +251,7 @@ def _facts(found: Evidence) -> TopDocument:
 
 
 def _pace(found: Evidence, before: tuple[RankRecord, ...]) -> Pace:
-    """The pace since the last look. On the first look, it is the pace over the ranks' whole lives."""
+    """The pace since the last snapshot. In the first snapshot, it is the pace over the ranks' whole lives."""
     return pace(found.ranks, before, ended=not run_lasts(found.run))
 
 

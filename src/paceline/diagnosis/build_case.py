@@ -163,7 +163,7 @@ class _Reader:
                 yield event, mark if isinstance(mark, Mapping) else None
 
     def stall(self) -> tuple[Stall | None, dict[int, Heartbeat]]:
-        """The stall that lasts, or lasted when the run ended, with the ranks' pulses at the time."""
+        """The stall that lasts, or lasted when the run ended, with the ranks' heartbeats at the time."""
         for event in reversed(self.events):
             if event.get("event") in ("standstill_over", "attempt_started"):
                 return None, {}
@@ -185,7 +185,7 @@ class _Reader:
         return None
 
     def heartbeats_beside_a_stall(self) -> dict[int, Heartbeat]:
-        """The ranks' pulses at the end of the attempt, or in a stall in which a divergence was found before it was judged; else empty."""
+        """The ranks' heartbeats at the end of the attempt, or in a stall with a divergence that was found before it was judged."""
         for event in reversed(self.events):
             if event.get("event") in ("standstill_over", "attempt_started"):
                 break

@@ -1,4 +1,4 @@
-"""Whether ranks that others wait for get anywhere: a standstill and looks at its late ranks."""
+"""Whether ranks that others wait for get anywhere: a stall and snapshots of its late ranks."""
 
 from dataclasses import replace
 

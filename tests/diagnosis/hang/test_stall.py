@@ -1,4 +1,4 @@
-"""Who holds up whom, from made-up pulses: a job is described second by second, and the detector is asked each time."""
+"""Who holds up whom, from made-up heartbeats: a job is described second by second, and the detector is asked each time."""
 
 import time
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What two looks at a rank, and its pulses, prove of what it did between them."""
+"""What two snapshots of a rank, and its heartbeats, prove of what it did between them."""
 
 from dataclasses import replace
 

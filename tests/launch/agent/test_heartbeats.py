@@ -1,4 +1,4 @@
-"""Pulses from real rings: when a rank last moved, and when its flight recorder is asked."""
+"""Heartbeats from real rings: when a rank last moved, and when its flight recorder is asked."""
 
 import json
 import os

@@ -52,7 +52,7 @@ class Hosts:
     hung: list = field(default_factory=list)
     silent: set = field(default_factory=set)
     snapshot: RankSnapshot = field(default_factory=lambda: IDLE)
-    # How much later than it is the looks are taken.
+    # How much later than it is the snapshots are taken.
     later_seconds: float = 0.0
 
     def __post_init__(self):

@@ -1,4 +1,4 @@
-"""The tempo watch before made-up telemetry: what it records of a job that steps, and what it says of its limit."""
+"""The pace monitor before made-up telemetry: what it records of a job that steps, and what it says of its limit."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""When a standstill is looked at again, what of it is news, and what it takes until it counts as a hang."""
+"""When a stall is looked at again, what of it is news, and what it takes until it counts as a hang."""
 
 from dataclasses import replace
 
@@ -49,7 +49,7 @@ def busy(at=0.0):
 
 
 def played(found, *rounds, every=10.0):
-    """A standstill and what became of it: each round is a function of the time at which it looks."""
+    """A stall and what became of it: each round is a function of the time at which it looks."""
     it = StallTracker(found, found.late)
     return it, [it.looked(found, made(every * number), every * number) for number, made in enumerate(rounds)]
 

@@ -1,4 +1,4 @@
-"""A look at real processes: one that sleeps, one that is stopped, one that works, one that waits for a pipe, one that is gone."""
+"""Snapshots of real processes: one that sleeps, one that is stopped, one that works, one that waits for a pipe, one that is gone."""
 
 import os
 import signal

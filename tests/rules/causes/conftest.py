@@ -53,7 +53,7 @@ def make_stack(*frames, pid=1001, thread="MainThread", main=True, **fields):
 
 
 def make_snapshot(rank=1, *frames, **fields):
-    """A look at a rank that sleeps at train.py:40, every part looked at; `frames` replaces the main thread's stack, innermost first."""
+    """A snapshot of a rank that sleeps at train.py:40, with every part read; `frames` replaces the main thread's stack, innermost first."""
     stack = make_stack(*(frames or (f"{TRAIN}:40 wait_for_it", f"{TRAIN}:90 <module>")), pid=1000 + rank)
     known = {
         "host": f"algo-{rank // 2 + 1}",
@@ -81,7 +81,7 @@ def make_snapshot(rank=1, *frames, **fields):
 
 
 def make_witness(rank=0, **fields):
-    """A look at a rank that waits in DDP's backward pass."""
+    """A snapshot of a rank that waits in DDP's backward pass."""
     frames = (
         "/usr/lib/python3/site-packages/torch/autograd/graph.py:841 _engine_run_backward",
         "/usr/lib/python3/site-packages/torch/_tensor.py:630 backward",

@@ -193,7 +193,7 @@ def counters(**entered):
 
 @pytest.fixture
 def stands(case, heartbeat, stall):
-    """A standstill in which nobody is behind; each rank as the fields of its pulse."""
+    """A stall in which nobody is behind; each rank as the fields of its heartbeat."""
 
     def make(*ranks, late=(), **fields):
         groups = {"1": tuple(range(len(ranks))), "2": tuple(range(len(ranks)))}

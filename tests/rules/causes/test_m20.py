@@ -15,7 +15,7 @@ LOCAL = "4a2ad14e7181d5235b64cf37fcd715cb5ce5c8e7"
 
 @pytest.fixture
 def stuck(case, snapshot, heartbeat, stall):
-    """Ranks that wait in new_group at these lines. `local`: ranks that made a group with its members alone. Fields go to every pulse."""
+    """Ranks that wait in new_group at these lines. `local`: ranks that made a group with its members alone. Fields: of every heartbeat."""
 
     def make(*lines, local=(), torch="2.15.0+cu132", late=(), without_snapshot=(), **fields):
         ranks = range(len(lines))

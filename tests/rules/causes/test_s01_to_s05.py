@@ -15,13 +15,13 @@ CODES = ("S01", "S02", "S03", "S04", "S05")
 
 @pytest.fixture
 def slow(case):
-    """A case in which nothing stands still, with this tempo."""
+    """A case in which nothing stands still, with this step timing."""
     return lambda timing, **fields: case(still=False, timing=timing, world_size=len(timing.ranks), **fields)
 
 
 @pytest.fixture
 def codes(slow):
-    """The codes that the judge keeps for a tempo, all causes asked."""
+    """The codes that the judge keeps for a step timing, all causes asked."""
     causes = [cause for cause in discover("causes") if cause.code.startswith("S")]
     return lambda timing, **fields: [finding.code for finding in diagnose(slow(timing, **fields), causes).findings]
 

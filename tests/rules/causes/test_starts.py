@@ -24,7 +24,7 @@ def came(rank, pid=None, host="algo-1", size=2, **more):
 
 @pytest.fixture
 def meeting(case):
-    """A job none of whose ranks has made a step; the pulses say who stands in init_process_group."""
+    """A job none of whose ranks has made a step; the heartbeats say who stands in init_process_group."""
 
     def make(*events, still=True, **fields):
         made = case(still=still, heartbeats=fields.pop("heartbeats", ()), events=events, **fields)

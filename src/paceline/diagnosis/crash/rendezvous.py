@@ -106,7 +106,7 @@ def in_rendezvous(case: Case) -> tuple[int, ...]:
     Raises:  Unknown: the ranks were not inspected
     """
     if not case.heartbeats:
-        raise Unknown("the phase of the ranks: no standstill was seen")
+        raise Unknown("the phase of the ranks: no stall was seen")
     return tuple(sorted(rank for rank, heartbeat in case.heartbeats.items() if heartbeat.phase == "rendezvous"))
 
 

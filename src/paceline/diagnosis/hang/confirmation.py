@@ -16,7 +16,7 @@ from paceline.diagnosis.stacks import is_waiting_in_collective, place_of
 LEAST_SNAPSHOTS = 2
 LEAST_SECONDS = 1.3
 MOST_PLACES = 16
-# If more ranks are late, the others need no snapshot if their pulses show no CPU use for this long.
+# If more ranks are late, the others need no snapshot if their heartbeats show no CPU use for this long.
 MOST_SEEN = 16
 REST_SECONDS = 10.0
 
@@ -33,7 +33,7 @@ def confirmed(
 
     `looks`: the newest snapshot of each rank, `still`: what all snapshots proved. `ranks`: all ranks of the job, `ended`: those that are
     gone.
-    `idle_since_ns`: since when a rank has used no CPU, by its pulses.
+    `idle_since_ns`: since when a rank has used no CPU, by its heartbeats.
 
     Holds:   without a snapshot nothing is confirmed, except that a rank which others wait for has ended
     """

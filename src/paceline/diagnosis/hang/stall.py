@@ -1,4 +1,4 @@
-"""Does the job make progress, since when not, and which ranks delay it? Answered from the pulses of all ranks. Pure.
+"""Does the job make progress, since when not, and which ranks delay it? Answered from the heartbeats of all ranks. Pure.
 
 Ranks are compared with each other (`waits`), not with a fixed limit. The only limit is how long a rank may make no progress before
 it is suspected, and it depends on the job's own step time.
@@ -43,7 +43,7 @@ _RECENT_SECONDS = 2.5
 
 
 class StallDetector:
-    """Takes the newest pulse of every rank and keeps the current stall.
+    """Takes the newest heartbeat of every rank and keeps the current stall.
 
     `world_size` None: only ranks that have reported are counted.
     """

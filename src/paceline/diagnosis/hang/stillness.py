@@ -1,4 +1,4 @@
-"""Whether a rank does nothing: in every snapshot, between the snapshots, and in every pulse. Pure.
+"""Whether a rank does nothing: in every snapshot, between the snapshots, and in every heartbeat. Pure.
 
 One snapshot of half a second may miss a rank that sometimes gets a CPU, so the use from one snapshot to the next counts.
 """
@@ -68,7 +68,7 @@ def waits_for_files(snapshot: RankSnapshot) -> bool:
 
 @dataclass(slots=True)
 class CpuUse:
-    """Since when each rank has used no CPU, by its pulses: twice a second for every rank, also without snapshots."""
+    """Since when each rank has used no CPU, by its heartbeats: twice a second for every rank, also without snapshots."""
 
     _seen: dict[int, tuple[int, float]] = field(default_factory=dict)
     _idle_since: dict[int, int] = field(default_factory=dict)

@@ -87,7 +87,7 @@ def cannot_answer(heartbeat: Heartbeat) -> bool:
 
 
 def with_what_is_over(live: Mapping[int, Heartbeat]) -> dict[int, Heartbeat]:
-    """The pulses, without exchanges that only seem to be incomplete.
+    """The heartbeats, without exchanges that only seem to be incomplete.
 
     A rank may need its Python to notice that an exchange is over. A stopped rank, or one whose interpreter's lock is held, cannot.
     An exchange that is over on all other ranks delays none.
@@ -107,12 +107,12 @@ def with_what_is_over(live: Mapping[int, Heartbeat]) -> dict[int, Heartbeat]:
 
 
 def with_known_numbers(heartbeats: Mapping[int, Heartbeat]) -> dict[int, Heartbeat]:
-    """The pulses, with numbers of collectives where a recorder counts operations, sends and calls of another backend among them.
+    """The heartbeats, with numbers of collectives where a recorder counts operations, sends and calls of another backend among them.
 
     A rank on which a collective is not over shows both its number and its operation. A rank that has issued fewer operations has not
     issued this collective, if the ranks issue the same operations. Otherwise it has, and nothing is known against it.
 
-    Holds:   pulses of other recorders stay as they are
+    Holds:   heartbeats of other recorders stay as they are
     """
     shown: dict[_Place, list[tuple[int, int]]] = {}
     for heartbeat in heartbeats.values():

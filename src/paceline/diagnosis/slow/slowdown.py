@@ -261,10 +261,10 @@ def links(case: Case) -> list[tuple[RankSnapshot, Socket]]:
 
     Raises:  Unknown: the ranks' sockets were not read
     """
-    looked = [snapshot for snapshot in case.snapshots.values() if snapshot.sockets is not None]
-    if not looked:
+    with_sockets = [snapshot for snapshot in case.snapshots.values() if snapshot.sockets is not None]
+    if not with_sockets:
         raise Unknown("the ranks' TCP connections (they were not read)")
-    return list(_between_hosts(looked))
+    return list(_between_hosts(with_sockets))
 
 
 def _between_hosts(snapshots: Sequence[RankSnapshot]) -> Iterator[tuple[RankSnapshot, Socket]]:

@@ -192,7 +192,7 @@ class StepTimer:
         )
 
     def late_after(self, step: int) -> LateSteps | None:
-        """How late the ranks were after this step, as the last `tempo` has seen it; None: no later step is known."""
+        """How late the ranks were after this step, as the last `timing` has seen it; None: no later step is known."""
         return None if self._known_lateness is None else late_steps(self._known_lateness, step)
 
     def _window_start(self) -> int | None:

@@ -392,7 +392,7 @@ class HangMonitor:
             self._failures.add(text)
             self.record("notice", text=text)
 
-    # ----------------------------------------------------------------------------------------------------------- standstills
+    # ---------------------------------------------------------------------------------------------------------------- stalls
 
     async def _stand(self, found: Stall) -> None:
         """Take snapshots of a stall when they are due, and judge it."""
@@ -467,10 +467,10 @@ class HangMonitor:
         # A difference among the calls from Python is worth more than the same difference here, because it has the call sites.
         tracker = None if self._has_diverged else self.stall_tracker
         for divergence in called if self._has_diverged else due:
-            # A recorder has no lines of code: whose call it is shows in the pulses, which are needed before the stall is judged.
+            # A recorder has no lines of code: whose call it is shows in the heartbeats, which are needed before the stall is judged.
             beside = {"pulses": self._shown_heartbeats(tracker.now)} if tracker is not None else {}
             self.record("divergence", attempt=self.attempt, divergence=divergence, **beside)
-            # Many groups may differ at once, and the pulses are the same for all.
+            # Many groups may differ at once, and the heartbeats are the same for all.
             tracker, self._unjudged = None, True
 
     def _record_stall(self, stall: Stall) -> None:

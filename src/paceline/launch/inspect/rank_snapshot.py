@@ -292,7 +292,7 @@ def _affinity(pid: int) -> int | None:
 def _not_judged(parts: RankParts, pid: int) -> tuple[str, ...]:
     said = list(parts.missing)
     if parts.stats[1] is None:
-        return (*said, f"process {pid} {'is gone' if parts.stats[0] is None else 'ended during the look'}")
+        return (*said, f"process {pid} {'is gone' if parts.stats[0] is None else 'ended during the snapshot'}")
     dump = next((dump for dump in reversed(parts.stacks) if dump.reason), None)
     if dump is not None and not any(dump.threads for dump in parts.stacks):
         own_argv = parts.traceback is not None and parts.traceback.threads

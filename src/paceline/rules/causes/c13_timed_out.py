@@ -54,7 +54,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _newest_stall(case: Case) -> Stall | None:
-    """The newest standstill, also one that has ended: it ends when the waiting ranks give up."""
+    """The newest stall, also one that has ended: it ends when the waiting ranks give up."""
     if case.stall is not None:
         return case.stall
     for event in reversed(case.events):

@@ -105,7 +105,7 @@ def _while_wrapped(case: Case) -> Iterator[CauseFinding]:
     """
     met = {exit.rank: sizes for exit in case.exits if (sizes := gloo_sizes(words_of(case, exit))) is not None}
     wrapping = {rank for rank, heartbeat in case.heartbeats.items() if heartbeat.phase == "wrapping"}
-    # A pulse may be from just before its rank reached DDP.
+    # A heartbeat may be from just before its rank reached DDP.
     no_calls_yet = all(
         heartbeat.phase in ("starting", "wrapping") and not heartbeat.calls for heartbeat in case.heartbeats.values()
     )

@@ -28,11 +28,11 @@ def find(case: Case) -> Iterator[CauseFinding]:
     timing = steady_timing(case)
     if len(timing.ranks) < 2:
         return
-    looked = {host.host: _pressure(case, host.host, host.pressure_memory) for host in timing.hosts}
-    if all(pressure is None for pressure in looked.values()):
+    pressures = {host.host: _pressure(case, host.host, host.pressure_memory) for host in timing.hosts}
+    if all(pressure is None for pressure in pressures.values()):
         raise Unknown("memory pressure (the kernel's pressure stall information)")
     for host in timing.hosts:
-        pressure, ranks = looked[host.host], ranks_on(timing, host.host)
+        pressure, ranks = pressures[host.host], ranks_on(timing, host.host)
         if pressure is None or pressure < PRESSURE_FRACTION or not ranks:
             continue
         late = late_ranks(timing) if len({rank.host for rank in timing.ranks}) > 1 else None
