@@ -2,8 +2,9 @@
 
     python bench/judge.py [--ranks 4096] [--rounds 5] [--recorded 256]
 
-Wanted on one core: events of 4,096 ranks judged in under 1 s. Judged are made-up events (a standstill with a pulse of every rank, 16 looks,
-a divergence, the tempo of every rank), and a recording that is made here with `--recorded` ranks: there, reading the files is shown apart.
+Wanted on one core: events of 4,096 ranks judged in under 1 s. Judged are made-up events (a stall with a heartbeat of every rank,
+16 snapshots, a divergence, the step timing of every rank), and a recording that is made here with `--recorded` ranks: there, reading
+the files is shown apart.
 All times are CPU time of this process, medians; the events travel through JSON as in a recording.
 """
 
@@ -204,14 +205,14 @@ def made_up_events(ranks: int) -> list[dict[str, Any]]:
     return [
         {"event": "run_started", "t_ns": STARTED, "max_run_seconds": 3600.0},
         {"event": "attempt_started", "t_ns": STARTED, "attempt": 0, "world_size": ranks},
-        {"event": "tempo", "t_ns": since, "tempo": to_plain(tempo(ranks))},
+        {"event": "tempo", "t_ns": since, "tempo": to_plain(timing(ranks))},
         {
             "event": "standstill",
             "t_ns": still.detected_ns,
             "standstill": to_plain(still),
-            "pulses": [to_plain(pulse(rank, since, rank == late)) for rank in range(ranks)],
+            "pulses": [to_plain(heartbeat(rank, since, rank == late)) for rank in range(ranks)],
         },
-        *({"event": "look", "t_ns": NOW, "look": to_plain(look(rank, rank == late))} for rank in suspects),
+        *({"event": "look", "t_ns": NOW, "look": to_plain(snapshot(rank, rank == late))} for rank in suspects),
         *(
             {"event": "host_look", "t_ns": NOW, "look": to_plain(HostSnapshot(host=host, at_ns=NOW, cpu_count=96))}
             for host in sorted({host_of(rank) for rank in suspects})
@@ -227,7 +228,7 @@ def call(index: int, size: int) -> Call:
     )
 
 
-def pulse(rank: int, since_ns: int, late: bool) -> Heartbeat:
+def heartbeat(rank: int, since_ns: int, late: bool) -> Heartbeat:
     enqueued = 10_000 if late else 10_001
     return Heartbeat(
         host=host_of(rank),
@@ -247,7 +248,7 @@ def pulse(rank: int, since_ns: int, late: bool) -> Heartbeat:
     )
 
 
-def look(rank: int, suspect: bool) -> RankSnapshot:
+def snapshot(rank: int, suspect: bool) -> RankSnapshot:
     frames = ("wait_for_it", "step", "main") if suspect else ("all_reduce", "step", "main")
     stack = ThreadStack(
         pid=10_000 + rank,
@@ -279,7 +280,7 @@ def look(rank: int, suspect: bool) -> RankSnapshot:
     )
 
 
-def tempo(ranks: int) -> StepTiming:
+def timing(ranks: int) -> StepTiming:
     return StepTiming(
         window_seconds=60.0,
         from_step=900,

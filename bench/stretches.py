@@ -38,7 +38,7 @@ from paceline.diagnosis.flight_recorder import TraceEntry  # noqa: E402
 from paceline.launch.coordinator.pace_inputs import FILE, VARIABLE  # noqa: E402
 
 SECONDS, SHORT_SECONDS = 20.5, 12.5
-# Of a telemetry line, what host_tempo and tempo read.
+# Of a telemetry line, what host_timing and the step timing read.
 _PROGRESS = (
     "rank",
     "attempt",
@@ -53,7 +53,7 @@ _SECTIONS = {
     "memory": ("swap_used_bytes",),
     "cgroup": ("cpu_quota_cpus", "throttled_count", "period_count"),
 }
-# Of a look: names of files and programs are nobody's business in a test's data.
+# Of a snapshot: names of files and programs are nobody's business in a test's data.
 _LEFT_OUT = (
     "stacks",
     "native",
@@ -70,7 +70,7 @@ def cut(run_directory: Path, name: str, script: str, allowed: tuple[str, ...], i
     """Windows that end at a turn, from the end of the recording to its beginning, none over another; every other one is short."""
     lines = [json.loads(line) for line in (run_directory / FILE).read_text().splitlines()]
     turns = [line["at_ns"] for line in lines if line["kind"] == "turn"]
-    looks = [
+    snapshots = [
         event
         for event in map(json.loads, (run_directory / "events.jsonl").read_text().splitlines())
         if event["event"] in ("look", "host_look")
@@ -85,7 +85,7 @@ def cut(run_directory: Path, name: str, script: str, allowed: tuple[str, ...], i
         if since < first:
             break
         path = into / f"{name}_{len(made) + 1}.jsonl.gz"
-        found = list(_window(lines, looks, since, turn))
+        found = list(_window(lines, snapshots, since, turn))
         foreign, pressure, memory = _load(found)
         loaded = foreign >= QUIET_CORES
         header = {
@@ -129,9 +129,9 @@ def _steady_ns(lines: list[dict[str, Any]]) -> int | None:
 
 
 def _window(
-    lines: list[dict[str, Any]], looks: list[dict[str, Any]], since: int, until: int
+    lines: list[dict[str, Any]], snapshots: list[dict[str, Any]], since: int, until: int
 ) -> Iterator[tuple[Any, ...]]:
-    waiting = [event for event in looks if since <= event["t_ns"] <= until]
+    waiting = [event for event in snapshots if since <= event["t_ns"] <= until]
     for line in lines:
         match line["kind"]:
             case "telemetry" if since <= line["at_ns"] <= until:
@@ -146,7 +146,7 @@ def _window(
                     yield "trace", line["rank"], entries
             case "turn" if since < line["at_ns"] <= until:
                 while waiting and waiting[0]["t_ns"] <= line["at_ns"]:
-                    yield "event", _cut_look(waiting.pop(0))
+                    yield "event", _cut_snapshot(waiting.pop(0))
                 yield "turn", line["at_ns"]
 
 
@@ -172,13 +172,13 @@ def _cut_telemetry(line: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _cut_look(event: dict[str, Any]) -> dict[str, Any]:
-    look = {name: value for name, value in event["look"].items() if name not in _LEFT_OUT}
-    if look.get("foreign"):
-        look["foreign"] = [(pid, "program", cores) for pid, _, cores in look["foreign"]]
-    if look.get("children"):
-        look["children"] = [{**child, "stack": [], "name": "child"} for child in look["children"]]
-    return {**event, "look": look}
+def _cut_snapshot(event: dict[str, Any]) -> dict[str, Any]:
+    snapshot = {name: value for name, value in event["look"].items() if name not in _LEFT_OUT}
+    if snapshot.get("foreign"):
+        snapshot["foreign"] = [(pid, "program", cores) for pid, _, cores in snapshot["foreign"]]
+    if snapshot.get("children"):
+        snapshot["children"] = [{**child, "stack": [], "name": "child"} for child in snapshot["children"]]
+    return {**event, "look": snapshot}
 
 
 # ----------------------------------------------------------------------------------------------------------------- recording

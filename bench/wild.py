@@ -39,7 +39,7 @@ PACELINE = (sys.executable, "-m", "paceline")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone")
 RUN_SECONDS = 900.0
 JUDGE_SECONDS = 300.0
-# A finding may be followed by a better one when the looks at the suspects are in.
+# A finding may be followed by a better one when the snapshots of the suspects are in.
 SETTLE_SECONDS = 3.0
 NOTHING_IS_DOWNLOADED = {
     "HF_HUB_OFFLINE": "1",

@@ -21,7 +21,7 @@ class HostSetup:
     """The facts about the host from the program that starts the agent. They pass between processes of one machine and are never stored."""
 
     leash: int | None = None
-    """A descriptor that reaches end of file when the process that started this agent has ended."""
+    """The lifeline: a descriptor that reaches end of file when the process that started this agent has ended."""
     quiet: bool = False
     """Whether another agent owns the terminal: then only failures are printed."""
     urls_are_checked: bool = False

@@ -53,7 +53,7 @@ def finding(trick):
     )  # fmt: skip
 
 
-def look(trick, rank=0):
+def snapshot(trick, rank=0):
     frames = (Frame(file=f"/home/{trick}.py", line=3, function=f"f{trick}", users=True),)
     return RankSnapshot(
         host=f"algo-1{trick}", rank=rank, pid=5, at_ns=time.time_ns(), state="S", system_call=f"read{trick}",
@@ -64,7 +64,7 @@ def look(trick, rank=0):
     )  # fmt: skip
 
 
-def standstill(trick):
+def stall(trick):
     return Stall(
         level=Level.STALL, since_ns=SECOND, detected_ns=9 * SECOND, threshold_seconds=3.0, late=(1,), waiting=(0,),
         operation=f"all_reduce{trick}", index=3,
@@ -87,8 +87,8 @@ def hostile(recording, trick):
     made.event("rank_started", host=host, rank=0, attempt=0, pid=1000, t_ns=SECOND)
     made.event("sensor_missing", host=host, sensor=f"gpu{trick}", reason=f"none{trick}")
     made.event("notice", host=host, text=f"notice{trick}")
-    made.event("look", host=host, rank=0, look=to_plain(look(trick)))
-    made.event("standstill", standstill=to_plain(standstill(trick)))
+    made.event("look", host=host, rank=0, look=to_plain(snapshot(trick)))
+    made.event("standstill", standstill=to_plain(stall(trick)))
     made.event("cause", finding=to_plain(finding(trick)), attempt=0)
     made.segment(host, 0)
     made.log(host, 0, b"log " + trick.encode() + b"\nend " + trick.encode())
@@ -191,7 +191,7 @@ def events(trick):
         "attempt_started": {"hosts": hosts, "world_size": 2},
         "waiting": {"missing": missing, "waited_seconds": 5},
         "cause": {"finding": to_plain(replace(finding(trick), code="N02"))},
-        "standstill": {"standstill": to_plain(standstill(trick))},
+        "standstill": {"standstill": to_plain(stall(trick))},
         "transfer": {"state": "done", "direction": "upload", "files": 3, "bytes": 7, "seconds": 1.0},
         "network": {"asked": {}, "delivered": {}, "zones": [[trick], [trick]]},
     }

@@ -21,7 +21,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.delenv("PACELINE_HOME", raising=False)
 
 
-def look(rank: int, line: int, **fields) -> RankSnapshot:
+def snapshot(rank: int, line: int, **fields) -> RankSnapshot:
     frames = (Frame(file="/home/you/train.py", line=line, function="step", users=True),)
     stacks = (ThreadStack(pid=rank, thread="MainThread", main=True, frames=frames),)
     return RankSnapshot(host="algo-1", rank=rank, pid=rank, at_ns=1, state="S", stacks=stacks, **fields)
@@ -64,7 +64,7 @@ def running(recording, tmp_path):
 
 
 def test_a_run_that_lasts_is_looked_at_now(running, capsys):
-    asked = running({"ok": True, "looks": [to_plain(look(0, 3)), to_plain(look(2, 9))]})
+    asked = running({"ok": True, "looks": [to_plain(snapshot(0, 3)), to_plain(snapshot(2, 9))]})
     assert main(["stack", "--rank", "0,2-3", "--native", "--diff"]) == 0
     out = capsys.readouterr().out
     assert asked == [{"command": "look", "ranks": [0, 2, 3], "deep": True}]
@@ -73,7 +73,7 @@ def test_a_run_that_lasts_is_looked_at_now(running, capsys):
 
 
 def test_every_rank_is_asked_for_where_none_is_named(running, capsys):
-    asked = running({"ok": True, "looks": [to_plain(look(0, 3)), {"rank": "?"}]})
+    asked = running({"ok": True, "looks": [to_plain(snapshot(0, 3)), {"rank": "?"}]})
     assert main(["stack", "--json"]) == 0
     assert asked == [{"command": "look", "ranks": None, "deep": False}]
     assert json.loads(capsys.readouterr().out)["groups"] == [[0]]
@@ -89,11 +89,11 @@ def test_an_agent_that_does_not_look_is_said(running, capsys, reply, code):
     assert "r-aaaaaa" in capsys.readouterr().err
 
 
-def test_an_ended_run_shows_the_last_look_of_its_last_attempt(recording, capsys):
+def test_an_ended_run_shows_the_last_snapshot_of_its_last_attempt(recording, capsys):
     made = recording("r-bbbbbb")
     made.identity()
     for rank, line, attempt in ((0, 1, 0), (0, 2, 1), (1, 2, 1), (0, 3, 1)):
-        made.event("look", host="algo-1", rank=rank, look=to_plain(look(rank, line, attempt=attempt)))
+        made.event("look", host="algo-1", rank=rank, look=to_plain(snapshot(rank, line, attempt=attempt)))
     made.event("look", host="algo-1", rank=7, look="cut off")
     made.finish(code=1, status="Failed")
     assert main(["stack", "--json"]) == 0
@@ -102,7 +102,7 @@ def test_an_ended_run_shows_the_last_look_of_its_last_attempt(recording, capsys)
     assert facts["ended"] is True
 
 
-def test_a_run_without_a_look_and_ranks_that_are_none(recording, capsys):
+def test_a_run_without_a_snapshot_and_ranks_that_are_none(recording, capsys):
     made = recording("r-cccccc")
     made.identity()
     made.finish()
@@ -114,7 +114,7 @@ def test_a_run_without_a_look_and_ranks_that_are_none(recording, capsys):
 def test_what_an_ended_run_cannot_show_is_said(recording, capsys):
     made = recording("r-dddddd")
     made.identity()
-    made.event("look", host="algo-1", rank=0, look=to_plain(look(0, 3)))
+    made.event("look", host="algo-1", rank=0, look=to_plain(snapshot(0, 3)))
     made.finish()
     assert main(["stack", "--native"]) == 0
     assert "not judged: C++ frames: the run has ended" in capsys.readouterr().out

@@ -52,7 +52,7 @@ def _parsed(answers):
     )
 
 
-def pulses_of(traces) -> dict[int, Heartbeat]:
+def heartbeats_of(traces) -> dict[int, Heartbeat]:
     """Ranks that have not moved for a minute, and of which only the recorders are known."""
     return {
         rank: Heartbeat(

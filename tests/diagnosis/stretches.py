@@ -1,4 +1,4 @@
-"""Recorded stretches of training, cut to what a tempo is judged by: read, judged again as a live run does it, and made worse on purpose.
+"""Recorded stretches of training, cut to what a step timing is judged by: read, judged again as in a live run, and made worse on purpose.
 
 A stretch is a gzip'd file of JSON lines under `data/stretches`, made by bench/stretches.py. The first line says how it was recorded; the
 others are, in the order in which the first agent got them:
@@ -6,7 +6,7 @@ others are, in the order in which the first agent got them:
     ["telemetry", host, at_ns, line]                 a telemetry line with the ranks' progress, cut to what is read of it
     ["trace", rank, [key], [index], [at]]            a rank's stamps: place in the header's `keys`, indices and stamps after the last one's
     ["event", event]                                 a look at a rank or at a host
-    ["turn", at_ns]                                  the tempo is asked for, and judged
+    ["turn", at_ns]                                  the step timing is asked for, and judged
 
 Moments are ns after the header's `from_ns`, those of traces 10 us.
 """
@@ -96,10 +96,10 @@ def judgements(stretch: Stretch) -> Iterator[tuple[StepTiming, Diagnosis]]:
             case ("event", event):
                 events.append(event)
             case ("turn", at_ns):
-                tempo = tracker.tempo(at_ns)
-                if tempo is not None:
-                    told = {"event": "tempo", "attempt": 0, "tempo": to_plain(replace(tempo, attempt=0))}
-                    yield tempo, _judged(stretch, [*events, told], telemetry, at_ns)
+                timing = tracker.timing(at_ns)
+                if timing is not None:
+                    told = {"event": "tempo", "attempt": 0, "tempo": to_plain(replace(timing, attempt=0))}
+                    yield timing, _judged(stretch, [*events, told], telemetry, at_ns)
 
 
 def _judged(stretch: Stretch, events: list[Any], telemetry: Any, at_ns: int) -> Diagnosis:
@@ -177,7 +177,7 @@ def _steps(stretch: Stretch) -> tuple[dict[tuple[str, int], int], list[dict[int,
     if not stamps:
         return {}, []
     name, group = max(stamps.items(), key=lambda item: len(item[1]))
-    per_step = round(next((tempo.collectives_per_step or 1 for tempo, _ in reversed(list(judgements(stretch)))), 1))
+    per_step = round(next((timing.collectives_per_step or 1 for timing, _ in reversed(list(judgements(stretch)))), 1))
     first = _opening(group, per_step)
     whole = defaultdict(dict)
     for index, here in group.items():
@@ -205,7 +205,7 @@ def found_delays(chosen: Iterable[Stretch], fraction: float, seed: int = 7) -> t
     tried = said = sure = 0
     for stretch in chosen:
         rank = rng.randrange(stretch.ranks)
-        healthy = [tempo for tempo, _ in judgements(stretch)]
+        healthy = [timing for timing, _ in judgements(stretch)]
         if not healthy:
             continue
         answer = after_steps(with_delay(stretch, rank, fraction * healthy[-1].step_seconds), 200, 5.0)

@@ -15,9 +15,7 @@ from paceline.recording.writer import EventLog
 
 RUN = Run(id="r-1", name="job", directory="/runs/r-1", command=("train.py",), started_ns=0, first_host="algo-1")
 STARTED = {"t_ns": 1, "event": "attempt_started", "attempt": 0, "world_size": 2}
-STANDSTILL = Stall(
-    level=Level.STALL, since_ns=10_000, detected_ns=20_000, threshold_seconds=3.0, late=(1,), waiting=(0,)
-)
+STALL = Stall(level=Level.STALL, since_ns=10_000, detected_ns=20_000, threshold_seconds=3.0, late=(1,), waiting=(0,))
 
 
 def built(*events, ranks=(), **more):
@@ -33,11 +31,15 @@ def exited(rank, code, at, message=None, **more):
     return RankExit(host="algo-1", rank=rank, attempt=0, code=code, time_ns=at, error=error, **more)
 
 
-def still(pulses=(), standstill=STANDSTILL):
-    return {"event": "standstill", "standstill": to_plain(standstill), "pulses": [to_plain(pulse) for pulse in pulses]}
+def still(heartbeats=(), stall=STALL):
+    return {
+        "event": "standstill",
+        "standstill": to_plain(stall),
+        "pulses": [to_plain(heartbeat) for heartbeat in heartbeats],
+    }
 
 
-def pulse(rank, **more):
+def heartbeat(rank, **more):
     return Heartbeat(host="algo-1", rank=rank, at_ns=20_000, moved_ns=10_000, **more)
 
 
@@ -49,17 +51,17 @@ def test_the_newest_attempt_is_judged_unless_one_is_named():
     assert built(*events, ranks=ranks, attempt=0).ranks[0].step_count == 7
 
 
-def test_a_standstill_comes_back_with_its_pulses():
-    case = built(STARTED, still([pulse(0, phase="communication", calls={"0": 4}), pulse(1)]))
-    assert case.standstill == STANDSTILL
-    assert case.pulses[0].calls == {"0": 4}
-    assert sorted(case.pulses) == [0, 1]
+def test_a_stall_comes_back_with_its_heartbeats():
+    case = built(STARTED, still([heartbeat(0, phase="communication", calls={"0": 4}), heartbeat(1)]))
+    assert case.stall == STALL
+    assert case.heartbeats[0].calls == {"0": 4}
+    assert sorted(case.heartbeats) == [0, 1]
 
 
-def test_a_standstill_that_is_over_or_of_an_earlier_attempt_is_none():
+def test_a_stall_that_is_over_or_of_an_earlier_attempt_is_none():
     over = {"event": "standstill_over", "after_seconds": 9.0}
-    assert built(STARTED, still(), over).standstill is None
-    assert built(STARTED, still(), {**STARTED, "attempt": 1}).standstill is None
+    assert built(STARTED, still(), over).stall is None
+    assert built(STARTED, still(), {**STARTED, "attempt": 1}).stall is None
 
 
 @pytest.mark.parametrize(
@@ -67,59 +69,59 @@ def test_a_standstill_that_is_over_or_of_an_earlier_attempt_is_none():
     [
         ((), [0, 1]),
         (({"event": "standstill_over", "after_seconds": 9.0},), []),
-        ((still([pulse(1)]),), [1]),
+        ((still([heartbeat(1)]),), [1]),
         (({"event": "notice", "text": "more"},), [0, 1]),
     ],
 )
-def test_a_difference_that_was_found_in_a_stall_brings_the_pulses_of_that_stall(later, ranks):
-    differed = {"event": "divergence", "pulses": [to_plain(pulse(0)), to_plain(pulse(1))]}
-    assert sorted(built(STARTED, differed, *later).pulses) == ranks
-    assert sorted(built(STARTED, differed, *later, {**STARTED, "attempt": 1}).pulses) == []
+def test_a_difference_that_was_found_in_a_stall_brings_the_heartbeats_of_that_stall(later, ranks):
+    differed = {"event": "divergence", "pulses": [to_plain(heartbeat(0)), to_plain(heartbeat(1))]}
+    assert sorted(built(STARTED, differed, *later).heartbeats) == ranks
+    assert sorted(built(STARTED, differed, *later, {**STARTED, "attempt": 1}).heartbeats) == []
 
 
-def test_only_looks_since_the_standstill_count_and_the_newest_wins():
-    looks = [
+def test_only_snapshots_since_the_stall_count_and_the_newest_wins():
+    snapshots = [
         RankSnapshot(host="algo-1", rank=1, pid=5, at_ns=at, state=state)
         for at, state in ((1, "D"), (11_000, "R"), (12_000, "T"))
     ]
-    events = [{"event": "look", "host": "algo-1", "rank": 1, "look": to_plain(look)} for look in looks]
+    events = [{"event": "look", "host": "algo-1", "rank": 1, "look": to_plain(snapshot)} for snapshot in snapshots]
     case = built(STARTED, still(), *events)
-    assert case.looks[1].state == "T"
-    assert built(STARTED, still(), events[0]).looks == {}
+    assert case.snapshots[1].state == "T"
+    assert built(STARTED, still(), events[0]).snapshots == {}
 
 
-def test_host_looks_divergences_and_the_newest_tempo_come_back():
+def test_host_snapshots_divergences_and_the_newest_timing_come_back():
     call = Call(index=3, operation="allreduce", issued_ns=5, shape=(4,))
     divergence = Divergence(
         group="0", ranks=(0, 1), index=3, found_ns=9, calls={0: call, 1: call}, windows={0: (call,), 1: (call,)}
     )
-    tempos = [StepTiming(window_seconds=1, from_step=1, to_step=n, step_seconds=0.1, ranks=()) for n in (5, 9)]
+    timings = [StepTiming(window_seconds=1, from_step=1, to_step=n, step_seconds=0.1, ranks=()) for n in (5, 9)]
     case = built(
         STARTED,
         {"event": "divergence", "divergence": to_plain(divergence)},
         {"event": "host_look", "host": "algo-1", "look": to_plain(HostSnapshot(host="algo-1", at_ns=3, load_1m=2.0))},
-        *({"event": "tempo", "tempo": to_plain(tempo)} for tempo in tempos),
+        *({"event": "tempo", "tempo": to_plain(timing)} for timing in timings),
     )
     assert case.divergences == (divergence,)
-    assert case.host_looks["algo-1"].load_1m == 2.0
-    assert case.tempo == tempos[1]
+    assert case.host_snapshots["algo-1"].load_1m == 2.0
+    assert case.timing == timings[1]
 
 
 def test_a_job_is_judged_by_the_same_case_while_it_runs_and_from_its_recording(tmp_path):
-    look = RankSnapshot(host="algo-1", rank=1, pid=5, at_ns=11_000)
-    tempo = StepTiming(window_seconds=1, from_step=1, to_step=5, step_seconds=0.1, ranks=())
+    snapshot = RankSnapshot(host="algo-1", rank=1, pid=5, at_ns=11_000)
+    timing = StepTiming(window_seconds=1, from_step=1, to_step=5, step_seconds=0.1, ranks=())
     events = (
         STARTED,
-        {"t_ns": 2, "event": "tempo", "tempo": tempo},
-        {"t_ns": 3, "event": "standstill", "standstill": STANDSTILL, "pulses": [pulse(0, calls={"0": 4})]},
-        {"t_ns": 4, "event": "look", "rank": 1, "look": look},
+        {"t_ns": 2, "event": "tempo", "tempo": timing},
+        {"t_ns": 3, "event": "standstill", "standstill": STALL, "pulses": [heartbeat(0, calls={"0": 4})]},
+        {"t_ns": 4, "event": "look", "rank": 1, "look": snapshot},
     )
     log = EventLog(tmp_path / "events.jsonl")
     for event in events:
         log.append(event)
     recorded, complaint = read_json_lines(log.path)
     live, later = built(*events), built(*recorded)
-    assert live.looks[1] is look and live.standstill is STANDSTILL and live.tempo is tempo
+    assert live.snapshots[1] is snapshot and live.stall is STALL and live.timing is timing
     assert not complaint and replace(live, events=()) == replace(later, events=())
 
 
@@ -132,8 +134,8 @@ def test_a_malformed_event_is_named_and_the_rest_counts():
         {"event": "standstill", "standstill": 7},
         {"event": "waiting", "missing": {"ranks": 1}},
     ]
-    case = built(STARTED, still([pulse(1)]), *bad, not_judged=("telemetry of algo-1: none",))
-    assert case.standstill == STANDSTILL
+    case = built(STARTED, still([heartbeat(1)]), *bad, not_judged=("telemetry of algo-1: none",))
+    assert case.stall == STALL
     assert case.not_judged[0] == "telemetry of algo-1: none"
     assert {line.split()[1] for line in case.not_judged[1:]} == {
         "look",
@@ -147,7 +149,7 @@ def test_a_malformed_event_is_named_and_the_rest_counts():
 def test_events_of_a_later_version_are_read_as_far_as_they_are_known():
     event = still()
     event["standstill"]["mood"] = "bad"
-    assert built(STARTED, event).standstill == STANDSTILL
+    assert built(STARTED, event).stall == STALL
 
 
 def test_exits_lead_with_the_first_fall_and_end_with_what_we_stopped():
@@ -220,4 +222,4 @@ def test_a_case_of_evidence_carries_its_losses():
 
 def test_nothing_at_all_makes_an_empty_case():
     case = built()
-    assert case.world_size is None and case.exits == () and case.standstill is None and case.attempt == 0
+    assert case.world_size is None and case.exits == () and case.stall is None and case.attempt == 0

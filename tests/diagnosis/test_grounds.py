@@ -30,9 +30,9 @@ def test_each_cause_says_what_makes_it_sure():
         (replace(EMPTY, exits=(EXIT,)), (0,), set()),
         (replace(EMPTY, exits=(EXIT,)), (), {Ground.EXIT, Ground.WORDS}),
         (replace(EMPTY, tails={0: "oh"}), (0,), {Ground.WORDS}),
-        (replace(EMPTY, standstill=STILL), (0,), set()),
-        (replace(EMPTY, standstill=replace(STILL, basis="flight recorder")), (0,), {Ground.CALLS}),
-        (replace(EMPTY, pulses={0: Heartbeat(host="a", rank=0, at_ns=1, moved_ns=1)}), (0,), set()),
+        (replace(EMPTY, stall=STILL), (0,), set()),
+        (replace(EMPTY, stall=replace(STILL, basis="flight recorder")), (0,), {Ground.CALLS}),
+        (replace(EMPTY, heartbeats={0: Heartbeat(host="a", rank=0, at_ns=1, moved_ns=1)}), (0,), set()),
         (replace(EMPTY, events=({"event": "host_lost"},)), (), {Ground.EVENTS}),
     ],
 )

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.diagnosis.nccl_recordings import NOW_NS, pulses_of
+from tests.diagnosis.nccl_recordings import NOW_NS, heartbeats_of
 
 from paceline.diagnosis.flight_recorder import parse_traces
 from paceline.diagnosis.hang.stall import StallDetector
@@ -37,5 +37,5 @@ def test_a_sum_behind_a_kernel_that_runs_is_open_and_no_rank_is_late(form, situa
     trace = trace_of(form, situation)
     (group,) = trace.groups
     assert (group.enqueued, group.completed) == (5, 4)
-    stall = StallDetector(1).observe(pulses_of({0: trace}), NOW_NS)
+    stall = StallDetector(1).observe(heartbeats_of({0: trace}), NOW_NS)
     assert stall is None or not stall.late

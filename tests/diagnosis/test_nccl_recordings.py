@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from tests.diagnosis.nccl_recordings import EXPECTED, FORMS, NOW_NS, pulses_of, recordings, traces_of
+from tests.diagnosis.nccl_recordings import EXPECTED, FORMS, NOW_NS, heartbeats_of, recordings, traces_of
 
 from paceline.diagnosis.case import GroupCounters
 from paceline.diagnosis.desync.call_records import recorded_calls
@@ -18,7 +18,7 @@ MISMATCHES = {"mismatched_op": "operation", "mismatched_size": "shape", "mismatc
 
 
 def stall_of(traces):
-    return StallDetector(len(traces)).observe(pulses_of(traces), NOW_NS)
+    return StallDetector(len(traces)).observe(heartbeats_of(traces), NOW_NS)
 
 
 @pytest.mark.parametrize(("form", "situation"), RECORDINGS)
@@ -134,9 +134,9 @@ def operations(enqueued, completed, operations, open_operation=None):
 
 
 def judged(*counters):
-    pulses = pulses_of(dict.fromkeys(range(len(counters))))
-    pulses = {rank: replace(pulse, groups=(counters[rank],)) for rank, pulse in pulses.items()}
-    return StallDetector(len(counters)).observe(pulses, NOW_NS)
+    heartbeats = heartbeats_of(dict.fromkeys(range(len(counters))))
+    heartbeats = {rank: replace(heartbeat, groups=(counters[rank],)) for rank, heartbeat in heartbeats.items()}
+    return StallDetector(len(counters)).observe(heartbeats, NOW_NS)
 
 
 @pytest.mark.parametrize("other_calls", [0, 1, 5, 100])
@@ -174,10 +174,10 @@ def test_ranks_that_queue_groups_behind_each_other_stand_still_and_none_is_late(
             open_since_ns=NOW_NS - 10 + place,
         )
 
-    pulses = pulses_of(dict.fromkeys(range(ranks)))
+    heartbeats = heartbeats_of(dict.fromkeys(range(ranks)))
     crossed = {
-        rank: replace(pulse, groups=(counters(rank, 0), counters((rank - 1) % ranks, 1)))
-        for rank, pulse in pulses.items()
+        rank: replace(heartbeat, groups=(counters(rank, 0), counters((rank - 1) % ranks, 1)))
+        for rank, heartbeat in heartbeats.items()
     }
     stall = StallDetector(ranks).observe(crossed, NOW_NS)
     assert stall.late == () and stall.waiting == tuple(range(ranks)) and not stall.together

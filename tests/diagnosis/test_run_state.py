@@ -90,7 +90,7 @@ AGAIN = {"event": "attempt_started", "t_ns": NOW}
 def test_the_state_of_a_run(run, events, word, tone, codes):
     state = run_state(run, events)
     assert (state.word, state.tone, tuple(finding.code for finding in state.findings)) == (word, tone, codes)
-    assert (state.standing is not None) == (word in ("waits", "stands still", "hangs"))
+    assert (state.lasting_stall is not None) == (word in ("waits", "stands still", "hangs"))
 
 
 HANGING = (stood(), caused(ASLEEP), CONFIRMED)

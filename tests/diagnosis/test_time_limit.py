@@ -22,7 +22,7 @@ SECOND = 1_000_000_000
 RUN = Run(id="r-1", name="", directory="/r", command=(), started_ns=1, first_host="algo-1", finished_ns=100 * SECOND)
 
 
-def tempo(*ranks, step=0.1, to_step=50, **fields):
+def timing(*ranks, step=0.1, to_step=50, **fields):
     return StepTiming(window_seconds=20.0, from_step=3, to_step=to_step, step_seconds=step, ranks=ranks, **fields)
 
 
@@ -32,7 +32,7 @@ def rank(number, **fields):
 
 def found(total=(1000, "--set total_steps"), limit=60.0, elapsed=15.0, **fields):
     return forecast(
-        fields.pop("tempo", tempo(rank(0))),
+        fields.pop("timing", timing(rank(0))),
         now_ns=round(elapsed * SECOND),
         started_ns=0,
         limit_seconds=limit,
@@ -96,28 +96,28 @@ def test_without_a_limit_the_end_is_foretold_where_the_number_of_steps_is_known(
 
 
 def test_nothing_is_said_too_early():
-    assert found(tempo=tempo(rank(0), to_step=19)) is None
-    assert found(tempo=None) is None
+    assert found(timing=timing(rank(0), to_step=19)) is None
+    assert found(timing=None) is None
 
 
 BEHIND = Estimate(seconds=0.05, low=0.04, high=0.06, blocks=20)
 
 
 def test_the_largest_cost():
-    assert largest_cost(tempo(rank(0, data_seconds=0.04, communication_seconds=0.02))) == ("data", pytest.approx(0.4))
-    late = tempo(
+    assert largest_cost(timing(rank(0, data_seconds=0.04, communication_seconds=0.02))) == ("data", pytest.approx(0.4))
+    late = timing(
         rank(0, late_seconds=0.0, communication_seconds=0.05),
         rank(1, late_seconds=0.05, communication_seconds=0.0, behind=BEHIND),
         spread_seconds=0.05,
     )
     assert largest_cost(late) == ("waiting for rank 1", pytest.approx(0.5))
-    by_chance = tempo(rank(0, communication_seconds=0.05), rank(1, behind=replace(BEHIND, low=-0.01)))
+    by_chance = timing(rank(0, communication_seconds=0.05), rank(1, behind=replace(BEHIND, low=-0.01)))
     assert largest_cost(by_chance)[0] == "exposed communication"
-    loads = tempo(
+    loads = timing(
         rank(0, late_seconds=0.0, data_seconds=0.0), rank(1, late_seconds=0.05, data_seconds=0.048, behind=BEHIND)
     )
     assert largest_cost(loads)[0] == "data on rank 1"
-    assert largest_cost(tempo(rank(0, data_seconds=0.001))) == ("", None)
+    assert largest_cost(timing(rank(0, data_seconds=0.001))) == ("", None)
 
 
 def case(steps=(), events=(), **fields):

@@ -119,10 +119,10 @@ def test_what_is_worst_comes_first(case):
     assert levels == worst_first.split()
 
 
-def test_how_long_it_took_to_notice_is_said_of_standstills_only(case):
+def test_how_long_it_took_to_notice_is_said_of_stalls_only(case):
     still = Stall(level=Level.STALL, since_ns=10 * SECOND, detected_ns=13_400_000_000, threshold_seconds=3.0)
     rules = (rule("N01", finding("N01", 1)), rule("S01", finding("S01", 0, level=Level.SLOW)))
-    stall, slow = diagnose(replace(case, standstill=still), rules).findings
+    stall, slow = diagnose(replace(case, stall=still), rules).findings
     assert stall.detected_after_seconds == pytest.approx(3.4)
     assert slow.detected_after_seconds is None
 

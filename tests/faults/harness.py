@@ -22,7 +22,7 @@ from paceline.parts.lab.emulate.cleanup import remove_group, sweep
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 _BROKEN = re.compile(r"^\W*(?:\[[^\]]*\]:?\s*)?broken at (\d+)", re.MULTILINE)
 _POLL_SECONDS = 0.1
-# A finding may be followed by a better one when the looks at the suspects are in.
+# A finding may be followed by a better one when the snapshots of the suspects are in.
 _SETTLE_SECONDS = 2.0
 _ANSWER_SECONDS = 30.0
 # For ranks to import torch and to come to the step at which they break.

@@ -31,7 +31,7 @@ def event(seconds, name, **fields):
     return {"t_ns": START + int(seconds * SECOND), "event": name, **fields}
 
 
-def standstill(seconds, level="stall", late=(1,)):
+def stall(seconds, level="stall", late=(1,)):
     return event(seconds, "standstill", standstill={"level": level, "late": list(late)}, pulses=[])
 
 
@@ -56,13 +56,13 @@ def scored(fault, events, trial=None, **more):
 
 
 def test_seconds_count_from_the_injection(fault):
-    outcome = scored(fault, [event(1, "run_started"), standstill(8.1), cause(9.5)], findings=[finding()])
+    outcome = scored(fault, [event(1, "run_started"), stall(8.1), cause(9.5)], findings=[finding()])
     assert (outcome.detected_after_seconds, outcome.judged_after_seconds) == (3.1, 4.5)
     assert outcome.cause_right and outcome.rank_right and outcome.alarms == ()
 
 
 def test_where_no_moment_is_told_they_count_from_the_start(fault):
-    assert scored(fault, [standstill(8)], injected_ns=None).detected_after_seconds == 8.0
+    assert scored(fault, [stall(8)], injected_ns=None).detected_after_seconds == 8.0
 
 
 def test_only_the_first_finding_counts(fault):
@@ -97,15 +97,15 @@ def test_a_job_that_says_nothing_is_a_miss(fault):
 
 
 def test_an_alarm_before_the_fault_is_a_false_one(fault):
-    outcome = scored(fault, [standstill(2), standstill(8)], findings=[finding()])
+    outcome = scored(fault, [stall(2), stall(8)], findings=[finding()])
     assert outcome.alarms == ("stall ranks 1",) and outcome.detected_after_seconds == 3.0
 
 
 def test_a_decoy_may_be_told_that_somebody_waits_but_not_that_it_stalls(tmp_path):
     decoy = Fault(name="decoy_save", code="", what="", script=tmp_path / "decoy_save.py")
-    waits = scored(decoy, [standstill(8, "waiting"), cause(9, "N04", (0,), "waiting")], injected_ns=None)
+    waits = scored(decoy, [stall(8, "waiting"), cause(9, "N04", (0,), "waiting")], injected_ns=None)
     assert waits.alarms == () and waits.notices == ("waiting ranks 1", "N04 ranks 0") and waits.cause_right is None
-    assert scored(decoy, [standstill(8)], injected_ns=None).alarms
+    assert scored(decoy, [stall(8)], injected_ns=None).alarms
 
 
 def test_a_notice_of_something_else_on_the_way_is_no_judgement(fault):

@@ -54,7 +54,7 @@ class Target:
 # --------------------------------------------------------------------------------------------------------------- messages
 
 EXIT = {"host": "b", "rank": 2, "attempt": 0, "code": 1, "time_ns": 1, "error": None, "note": "", "tail": "t"}
-PULSE = {"host": "b", "rank": 2, "at_ns": 1, "moved_ns": 1, "groups": [], "calls": {"": 3}, "last_call": None}
+HEARTBEAT = {"host": "b", "rank": 2, "at_ns": 1, "moved_ns": 1, "groups": [], "calls": {"": 3}, "last_call": None}
 SAID: list[Any] = [
     {"type": "hello", "host_name": "b", "wanted_name": None, "address": None, "node_rank": 1, "ranks": 2,
      "hosts_wanted": [2, 2], "paceline_version": "0.1.0"},
@@ -66,7 +66,7 @@ SAID: list[Any] = [
     {"type": "gathered", "kinds": ["model"], "errors": [{"code": "E53", "what": "a", "saw": "b", "next": "c"}]},
     {"type": "event", "event": {"event": "notice", "text": "t", "rank": 2}},
     {"type": "lines", "kind": "telemetry", "lines": [{"t_ns": 1, "progress": {"2": {"step_count": 1}}}]},
-    {"type": "pulse", "pulses": [PULSE], "calls": [{"rank": 2, "group": "", "group_ranks": [], "calls": [], "lost": 0}]},
+    {"type": "pulse", "pulses": [HEARTBEAT], "calls": [{"rank": 2, "group": "", "group_ranks": [], "calls": [], "lost": 0}]},
     {"type": "look_reply", "number": 1, "looks": [{"host": "b", "rank": 2, "pid": 9, "at_ns": 1}], "hosts": []},
     {"type": "trace_reply", "number": 1, "traces": {"2": [{"group": "", "index": 1, "operation": "all_reduce"}]}},
     {"type": "stop_request", "signal": "SIGTERM", "reason": "r", "now": False},

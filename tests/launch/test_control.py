@@ -10,7 +10,7 @@ import pytest
 
 from paceline.launch.run import _answer, serve_control
 
-AGENT = SimpleNamespace(hang_monitor=SimpleNamespace(placed={0: None, 1: None}, look=None))
+AGENT = SimpleNamespace(hang_monitor=SimpleNamespace(placed={0: None, 1: None}, take_snapshots=None))
 
 
 async def replies(path, *requests):

@@ -94,6 +94,6 @@ def test_a_place_that_cannot_be_written_is_refused_before_a_rank_starts(paceline
     assert finished.code == 2 and "error[U22]" in finished.err and "started" not in finished.out
 
 
-def test_a_temporary_directory_that_is_not_there_is_refused(paceline, script):
+def test_a_timingrary_directory_that_is_not_there_is_refused(paceline, script):
     finished = paceline.run("run", script, XDG_RUNTIME_DIR="/no/such", TMPDIR="/no/such")
     assert finished.code in (0, 2) and "Traceback" not in finished.err

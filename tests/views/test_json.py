@@ -72,7 +72,7 @@ from paceline.parts.plan.planner.workload import Assumption, Measurement, Operat
 from paceline.parts.plan.views import against, instances, plan_json
 from paceline.parts.resume.recording.exported_state import ExportedState
 from paceline.parts.resume.recording.saved_state import JobFacts, Manifest, SavedFile, SavedRank, manifest_text
-from paceline.parts.resume.resumable import LookedAtLoop, ResumeLook
+from paceline.parts.resume.resumable import InspectedLoop, ResumeInspection
 from paceline.parts.resume.views import exported_state
 from paceline.parts.resume.views import resume as resume_view
 from paceline.parts.sagemaker.cli import sagemaker_local
@@ -193,7 +193,7 @@ VERDICTS = (
     Verdict("K08", Judgement.SILENT),
     Verdict("K09", Judgement.NOT_JUDGED, missing="GPUs"),
 )
-RESUME_LOOK = filled(ResumeLook, findings=(FOUND,), loops=(filled(LookedAtLoop),))
+RESUME_INSPECTION = filled(ResumeInspection, findings=(FOUND,), loops=(filled(InspectedLoop),))
 ENVIRONMENT = {
     "paceline": {"version": "1.0"}, "packages": {"msgspec": "1.0"}, "python": {"version": "3.11", "executable": "/usr/bin/python3"},
     "torch": {"version": "2.13", "cuda": "13.0", "reason": "", "not_tried": "",
@@ -341,7 +341,7 @@ DOCUMENTS = {
     "ps": lambda: ps_view.ps_facts([ps_view.ListedRun(RUN, run_state(RUN, EVENTS), (RANK,), "slurm")]),
     "rehearsal": lambda: rehearsal_json(REHEARSAL, [PREDICTION], "rehearsal.json"),
     "request": lambda: submit_view.request_facts("r-1", "slurm", {"argv": ["sbatch"]}, {"script": "text"}),
-    "resume": lambda: resume_view.resume_facts(RESUME_LOOK),
+    "resume": lambda: resume_view.resume_facts(RESUME_INSPECTION),
     "resume_export": lambda: exported_state.exported_facts(filled(ExportedState)),
     "run": lambda: written("run.json", a_run),
     "sagemaker_local": lambda: msgspec.to_builtins(filled(JobRecord, metrics=({"MetricName": "loss"},))),
@@ -391,7 +391,7 @@ def page_facts_of_a_run():
     return report.page_facts(
         report.Recorded(
             evidence=dataclasses.replace(EVIDENCE, events=events, telemetry={"algo-1": (sample,)}),
-            case=Case(run=RUN, now_ns=4, lasts=True, forecast=filled(Forecast), looks={0: SNAPSHOT}),
+            case=Case(run=RUN, now_ns=4, lasts=True, forecast=filled(Forecast), snapshots={0: SNAPSHOT}),
             diagnosis=Diagnosis(findings=(dataclasses.replace(FINDING, since_step=13),), not_judged=("S01",)),
             pace=filled(Pace, ranks=(filled(RankPace),)),
             loads=[filled(RunLoad)],

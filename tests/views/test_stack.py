@@ -16,7 +16,7 @@ WAITS = (
 SLEEPS = (Frame(file=TRAIN, line=28, function="step", users=True), WAITS[-1])
 
 
-def look(rank, frames, **fields):
+def snapshot(rank, frames, **fields):
     stacks = (ThreadStack(pid=100 + rank, thread="MainThread", main=True, frames=frames),) if frames else None
     values = {"state": "S", "cpu_fraction": 0.0, "stacks": stacks} | fields
     return RankSnapshot(
@@ -24,12 +24,12 @@ def look(rank, frames, **fields):
     )
 
 
-LOOKS = [look(rank, SLEEPS if rank == 1 else WAITS) for rank in range(8)]
+SNAPSHOTS = [snapshot(rank, SLEEPS if rank == 1 else WAITS) for rank in range(8)]
 
 
 def test_ranks_that_stand_together_are_one_block():
     assert (
-        stack_text("r-000001", LOOKS, lasts=True)
+        stack_text("r-000001", SNAPSHOTS, lasts=True)
         == f"""\
 r-000001  8 ranks now
 
@@ -45,14 +45,14 @@ rank 1: asleep, 0.00 cores, pid 101 on algo-1
 
 
 def test_of_many_hosts_three_are_named_and_the_others_counted():
-    lines = [stack_text("r-000001", [look(rank, WAITS) for rank in range(ranks)], lasts=True) for ranks in (16, 20)]
+    lines = [stack_text("r-000001", [snapshot(rank, WAITS) for rank in range(ranks)], lasts=True) for ranks in (16, 20)]
     assert "on algo-1, algo-2, algo-3 and 1 more host" in lines[0].splitlines()[2]
     assert lines[1].splitlines()[2].endswith("algo-3 and 2 more hosts")
 
 
 def test_only_the_ranks_that_differ():
     assert (
-        stack_text("r-000001", LOOKS, lasts=False, diff=True)
+        stack_text("r-000001", SNAPSHOTS, lasts=False, diff=True)
         == f"""\
 r-000001  8 ranks at the last snapshot, 2026-11-18T11:06:40Z
 
@@ -65,14 +65,14 @@ rank 1: asleep, 0.00 cores, pid 101 on algo-1
 
 
 def test_where_no_rank_differs_that_is_said():
-    text = stack_text("r-000001", LOOKS[2:4], lasts=True, diff=True)
+    text = stack_text("r-000001", SNAPSHOTS[2:4], lasts=True, diff=True)
     assert text.endswith(f"ranks 2-3 all stand at {TRAIN}:31 in step: no rank differs")
 
 
 def test_what_a_rank_waits_for_its_loader_and_its_native_frames_stand_with_it():
     worker = Child(pid=7, state="D", name="pt_data_worker", cpu_fraction=0.0, role="loader", stack=SLEEPS[:1])
     silent = Child(pid=8, state="S", name="bash", cpu_fraction=0.0)
-    suspect = look(
+    suspect = snapshot(
         3,
         WAITS[:1],
         state="D",
@@ -100,13 +100,13 @@ not judged: rank 3: sockets: unknown"""
 
 
 def test_ranks_without_a_stack_are_not_taken_for_one_place():
-    gone = [look(rank, (), state=None, cpu_fraction=None) for rank in range(2)]
-    assert [[one.rank for one in group] for group in folded([*gone, *LOOKS[2:4]])] == [[2, 3], [0], [1]]
+    gone = [snapshot(rank, (), state=None, cpu_fraction=None) for rank in range(2)]
+    assert [[one.rank for one in group] for group in folded([*gone, *SNAPSHOTS[2:4]])] == [[2, 3], [0], [1]]
     assert "no Python stack" in stack_text("r-000001", gone, lasts=True)
 
 
 def test_for_a_program_every_thread_is_there():
-    facts = stack_facts("r-000001", [replace(LOOKS[1], not_judged=("x",)), LOOKS[0]], lasts=True)
+    facts = stack_facts("r-000001", [replace(SNAPSHOTS[1], not_judged=("x",)), SNAPSHOTS[0]], lasts=True)
     assert facts.groups == ((0,), (1,))
     assert [one["rank"] for one in facts.snapshots] == [0, 1] and facts.ended is False
     assert all("t_ns" in one and "at_ns" not in one for one in facts.snapshots)
@@ -123,11 +123,11 @@ def test_what_goes_on_inside_an_exchange_of_ours_is_one_line_and_ranks_inside_it
         frames = [Frame(file=f"/x/src/paceline/parts/comm/{file}", line=at, function=name) for file, at, name in ours]
         return (*frames, *WAITS)
 
-    looks = [look(0, in_ours(177)), look(1, in_ours(159))]
-    assert stack_text("r-000001", looks, lasts=True).splitlines()[2:5] == [
+    snapshots = [snapshot(0, in_ours(177)), snapshot(1, in_ours(159))]
+    assert stack_text("r-000001", snapshots, lasts=True).splitlines()[2:5] == [
         "ranks 0-1: asleep, 0.00 cores, on algo-1",
         "    paceline/parts/comm/backend/process_group.py:132 in allreduce",
         "    torch/distributed/distributed_c10d.py:2810 in all_reduce",
     ]
-    assert place_of(looks[0]) == f"at {TRAIN}:31 in step, in allreduce (backend/process_group.py:132)"
-    assert is_waiting_in_collective(looks[0]) is True
+    assert place_of(snapshots[0]) == f"at {TRAIN}:31 in step, in allreduce (backend/process_group.py:132)"
+    assert is_waiting_in_collective(snapshots[0]) is True

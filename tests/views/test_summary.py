@@ -118,8 +118,8 @@ def test_a_part_that_was_not_seen_is_not_shown_as_nothing(done):
     )
 
 
-def tempo(gain, *, seconds=20.0):
-    """The event of a tempo in which rank 3 holds up the others by so much, or nobody does."""
+def timing(gain, *, seconds=20.0):
+    """The event of a step timing in which rank 3 holds up the others by so much, or nobody does."""
     held_up = HeldUp() if gain is None else HeldUp(ranks=(3,), gain=gain)
     ranks = tuple(RankTiming(rank=n, host="node05", steps=50, step_seconds=0.4) for n in range(4))
     found = StepTiming(
@@ -132,9 +132,9 @@ LATE = Estimate(seconds=0.1, low=0.09, high=0.11, blocks=20)
 
 
 def test_a_rank_that_others_wait_for_is_named(done):
-    lines = summary_text(replace(done, events=(tempo(LATE),))).splitlines()
+    lines = summary_text(replace(done, events=(timing(LATE),))).splitlines()
     assert lines[3] == "  slowest     rank 3 on node05: the others wait 90.0 ms to 110 ms of each step of 400 ms"
-    facts = summary_facts(replace(done, events=(tempo(LATE),))).slowest
+    facts = summary_facts(replace(done, events=(timing(LATE),))).slowest
     assert (facts.ranks, facts.hosts, facts.waited_seconds_low) == ((3,), ("node05",), 0.09)
     assert (facts.host, facts.rank) == ("node05", 3)
 
@@ -142,11 +142,11 @@ def test_a_rank_that_others_wait_for_is_named(done):
 @pytest.mark.parametrize(
     "event",
     [
-        tempo(None),
+        timing(None),
         # As much as that may be chance.
-        tempo(replace(LATE, low=-0.01)),
+        timing(replace(LATE, low=-0.01)),
         # Six seconds of a job.
-        tempo(LATE, seconds=6.0),
+        timing(LATE, seconds=6.0),
         {"event": "tempo", "attempt": 0, "tempo": {"of": "another version"}},
     ],
 )

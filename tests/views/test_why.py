@@ -17,7 +17,7 @@ from paceline.terminal_text import BOLD_RED, painted
 from paceline.views.documents import json_text
 from paceline.views.live import event_text
 from paceline.views.summary import summary_facts, summary_text
-from paceline.views.why import WhyPage, earlier, finding_lines, standstill_text, why_json, why_text
+from paceline.views.why import WhyPage, earlier, finding_lines, stall_text, why_json, why_text
 
 RUNS = Path(__file__).parents[1] / "data" / "runs"
 SECOND = 1_000_000_000
@@ -63,10 +63,10 @@ def case():
 
 
 def test_a_run_that_stands_still(case):
-    look = RankSnapshot(host="algo-1", rank=1, pid=7, at_ns=STARTED + 34 * SECOND)
+    snapshot = RankSnapshot(host="algo-1", rank=1, pid=7, at_ns=STARTED + 34 * SECOND)
     shown = why_text(
         Diagnosis(findings=(ASLEEP,), not_judged=("S02 CPU quota: no cgroup seen",)),
-        replace(case, standstill=STILL, looks={1: look}),
+        replace(case, stall=STILL, snapshots={1: snapshot}),
         WhyPage(),
     )
     assert shown == (
@@ -99,7 +99,7 @@ def test_what_was_slow_while_it_ran_and_is_no_longer_is_told_with_the_reason(cas
     )
     said = {"event": "cause", "attempt": 0, "t_ns": STARTED + 45 * SECOND, "finding": to_plain(late)}
     window = StepTiming(window_seconds=20.0, from_step=900, to_step=1500, step_seconds=0.03, ranks=())
-    seen = replace(case, events=(said, said), tempo=window)
+    seen = replace(case, events=(said, said), timing=window)
     shown = why_text(Diagnosis(findings=()), seen, WhyPage(width=200))
     assert shown.count("S01") == 1
     assert (
@@ -133,8 +133,8 @@ def test_a_stall_that_is_none_any_more_is_told_with_the_reason_to_people_and_pro
     assert not list(earlier(again, seen))
 
 
-def test_a_standstill_without_a_cause_is_still_told(case):
-    shown = why_text(Diagnosis(findings=()), replace(case, standstill=STILL), WhyPage())
+def test_a_stall_without_a_cause_is_still_told(case):
+    shown = why_text(Diagnosis(findings=()), replace(case, stall=STILL), WhyPage())
     assert "wait for rank 1" in shown and "no snapshot of the late ranks yet" in shown
 
 
@@ -268,7 +268,7 @@ def test_colour_marks_the_head_alone():
     ],
 )
 def test_who_waits_for_whom(still, text):
-    assert standstill_text(still, still.since_ns + SECOND) == text
+    assert stall_text(still, still.since_ns + SECOND) == text
 
 
 # ------------------------------------------------------------------------------------------------------------------ live
@@ -284,7 +284,7 @@ def test_a_cause_of_an_attempt_that_was_resumed_is_not_shown_while_the_job_goes_
     assert event_text({"event": "cause", "finding": to_plain(ASLEEP), "resumed": True}) is None
 
 
-def test_a_standstill_is_one_line():
+def test_a_stall_is_one_line():
     text = event_text({"event": "standstill", "standstill": to_plain(STILL), "pulses": []})
     assert text == "paceline  ranks 0,2-3 wait for rank 1 in all_reduce 37, for 3.0 s (threshold 3.0 s); inspecting"
 

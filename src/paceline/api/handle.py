@@ -40,12 +40,12 @@ class RunHandle:
         directory: Path,
         *,
         process: "subprocess.Popen[bytes] | None" = None,
-        leash: int = -1,
+        lifeline: int = -1,
         launcher_output: int = -1,
     ) -> None:
         self._first = directory
         self._process = process
-        self._leash = leash
+        self._lifeline = lifeline
         self._launcher_output = launcher_output
         self._launcher_bytes = 0
 
@@ -187,10 +187,10 @@ class RunHandle:
 
     def _let_go(self) -> None:
         """Close what connects the job to this process. A job that still runs is ended in good order."""
-        for descriptor in (self._leash, self._launcher_output):
+        for descriptor in (self._lifeline, self._launcher_output):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._leash = self._launcher_output = -1
+        self._lifeline = self._launcher_output = -1
 
     def _recording(self) -> RunDirectory:
         return RunDirectory(self.directory)

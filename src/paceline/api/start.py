@@ -19,7 +19,7 @@ from paceline.spelling import nearest
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_PROGRAM = "paceline.launch.programs.leashed"
+_PROGRAM = "paceline.launch.programs.lifeline"
 _START_SECONDS = 30.0
 _MOST_SHOWN_BYTES = 4096
 # The ranks' output goes to the recording alone, from which RunHandle.wait() and RunHandle.logs() show it.
@@ -109,25 +109,25 @@ def _start(words: Sequence[str], options: Mapping[str, Any], env: Mapping[str, s
     run_id = options.get("run_id") or new_run_id()
     directory = _root(options) / str(run_id)
     output = os.memfd_create("paceline.run")
-    leash, leash_end = os.pipe()
+    lifeline, lifeline_end = os.pipe()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", _PROGRAM, str(leash), "run", "--set", f"run_id={run_id}", *_OUTPUT, *words],
+            [sys.executable, "-P", "-m", _PROGRAM, str(lifeline), "run", "--set", f"run_id={run_id}", *_OUTPUT, *words],
             env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=output,
-            pass_fds=[leash],
+            pass_fds=[lifeline],
             # Ctrl-C in a terminal goes to this process alone, which then ends the job in good order.
             start_new_session=True,
         )
     except BaseException:
-        os.close(leash_end)
+        os.close(lifeline_end)
         os.close(output)
         raise
     finally:
-        os.close(leash)
-    found = RunHandle(directory, process=process, leash=leash_end, launcher_output=output)
+        os.close(lifeline)
+    found = RunHandle(directory, process=process, lifeline=lifeline_end, launcher_output=output)
     try:
         _wait_for_recording(process, directory, output, words)
     except BaseException:

@@ -52,20 +52,22 @@ def run(args: argparse.Namespace) -> int:
     with ProgressLine(
         f"looking at the ranks of {found.id}", shown=not args.json, waits_for="the agent of its first host"
     ):
-        looks, complaints = look_now(found, wanted, deep=args.native) if lasts else (last_looks(events, wanted), [])
+        snapshots, complaints = (
+            take_snapshots_now(found, wanted, deep=args.native) if lasts else (last_snapshots(events, wanted), [])
+        )
     if args.native and not lasts:
         complaints.append("C++ frames: the run has ended, and they are read from a process that runs")
-    if not looks:
+    if not snapshots:
         raise _nothing(found, wanted, lasts, complaints)
-    if wanted is not None and (missing := wanted - {look.rank for look in looks}):
+    if wanted is not None and (missing := wanted - {snapshot.rank for snapshot in snapshots}):
         complaints.append(f"rank {spell_ranks(missing)}: not looked at")
     if args.json:
-        print(json_text(stack_facts(found.id, looks, lasts=lasts, not_judged=complaints)))
+        print(json_text(stack_facts(found.id, snapshots, lasts=lasts, not_judged=complaints)))
         return 0
     print(
         stack_text(
             found.id,
-            looks,
+            snapshots,
             lasts=lasts,
             diff=args.diff,
             not_judged=complaints,
@@ -82,13 +84,17 @@ def stacks_now(directories: Sequence[Path], wanted: frozenset[int] | None) -> st
     """
     found, events, _ = read_run(tuple(RunDirectory(path) for path in directories))
     lasts = run_lasts(found)
-    looks, complaints = look_now(found, wanted, deep=False) if lasts else (last_looks(events, wanted), [])
-    if not looks:
+    snapshots, complaints = (
+        take_snapshots_now(found, wanted, deep=False) if lasts else (last_snapshots(events, wanted), [])
+    )
+    if not snapshots:
         raise _nothing(found, wanted, lasts, complaints)
-    return stack_text(found.id, looks, lasts=lasts, not_judged=complaints)
+    return stack_text(found.id, snapshots, lasts=lasts, not_judged=complaints)
 
 
-def look_now(found: Run, wanted: frozenset[int] | None, *, deep: bool) -> tuple[list[RankSnapshot], list[str]]:
+def take_snapshots_now(
+    found: Run, wanted: frozenset[int] | None, *, deep: bool
+) -> tuple[list[RankSnapshot], list[str]]:
     """The current stacks of these ranks (None: all) from the first host's agent, and what the agent could not see.
 
     Raises:  UsageError U19, HostLost U19: the agent cannot be asked, or does not answer
@@ -102,21 +108,25 @@ def look_now(found: Run, wanted: frozenset[int] | None, *, deep: bool) -> tuple[
             next=f"paceline top {found.id} --once",
         )
     complaints = answer.get("not_judged")
-    return _looks(answer.get("looks")), [str(text) for text in complaints] if isinstance(complaints, list) else []
+    return _snapshots(answer.get("looks")), [str(text) for text in complaints] if isinstance(complaints, list) else []
 
 
-def last_looks(events: Iterable[Mapping[str, Any]], wanted: frozenset[int] | None) -> list[RankSnapshot]:
+def last_snapshots(events: Iterable[Mapping[str, Any]], wanted: frozenset[int] | None) -> list[RankSnapshot]:
     """The newest snapshot of each rank, from the last attempt that has snapshots."""
-    looks = _looks([event.get("look") for event in events if event.get("event") == "look"])
-    attempt = max((look.attempt for look in looks), default=0)
-    newest = {look.rank: look for look in looks if look.attempt == attempt and (wanted is None or look.rank in wanted)}
+    snapshots = _snapshots([event.get("look") for event in events if event.get("event") == "look"])
+    attempt = max((snapshot.attempt for snapshot in snapshots), default=0)
+    newest = {
+        snapshot.rank: snapshot
+        for snapshot in snapshots
+        if snapshot.attempt == attempt and (wanted is None or snapshot.rank in wanted)
+    }
     return [newest[rank] for rank in sorted(newest)]
 
 
-def _looks(plain: Any) -> list[RankSnapshot]:
+def _snapshots(plain: Any) -> list[RankSnapshot]:
     """The readable snapshots: a recording may be truncated, or of a later version."""
-    looks = (fact_or_none(RankSnapshot, one) for one in (plain if isinstance(plain, Sequence) else ()))
-    return [look for look in looks if look is not None]
+    snapshots = (fact_or_none(RankSnapshot, one) for one in (plain if isinstance(plain, Sequence) else ()))
+    return [snapshot for snapshot in snapshots if snapshot is not None]
 
 
 def wanted_ranks(text: str | None) -> frozenset[int] | None:

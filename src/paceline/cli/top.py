@@ -1,4 +1,4 @@
-"""Watch a run: its pace, its ranks, its machines. A terminal is repainted every second and has keys; elsewhere each look is one line."""
+"""Watch a run: its pace, its ranks, its machines. A terminal is repainted every second and has keys; elsewhere a snapshot is one line."""
 
 import argparse
 import sys
@@ -182,11 +182,11 @@ def _why(directories: Sequence[Path], width: int | None) -> str:
 
 
 def _stacks(found: Evidence) -> str:
-    from paceline.cli.stack import look_now
+    from paceline.cli.stack import take_snapshots_now
     from paceline.views.stack import stack_text
 
-    looks, complaints = look_now(found.run, None, deep=False)
-    return stack_text(found.run.id, looks, lasts=True, diff=False, not_judged=complaints, color=False)
+    snapshots, complaints = take_snapshots_now(found.run, None, deep=False)
+    return stack_text(found.run.id, snapshots, lasts=True, diff=False, not_judged=complaints, color=False)
 
 
 def _log(found: Evidence, now: Pace, screen: Screen, directories: Sequence[Path]) -> str:
@@ -251,7 +251,7 @@ def _facts(found: Evidence) -> TopDocument:
 
 
 def _pace(found: Evidence, before: tuple[RankRecord, ...]) -> Pace:
-    """The pace since the last look. On the first look, it is the pace over the ranks' whole lives."""
+    """The pace since the last snapshot. In the first snapshot, it is the pace over the ranks' whole lives."""
     return pace(found.ranks, before, ended=not run_lasts(found.run))
 
 

@@ -71,9 +71,9 @@ def build_case(
     events, ranks = tuple(events), tuple(ranks)
     chosen = _newest_attempt(events, ranks) if attempt is None else attempt
     reader = _Reader(events, chosen)
-    standstill, pulses = reader.standstill()
+    stall, heartbeats = reader.stall()
     exits = _exits(reader, ranks, chosen)
-    looked_since = standstill.since_ns if standstill is not None else 0
+    looked_since = stall.since_ns if stall is not None else 0
     return Case(
         run=run,
         now_ns=now_ns,
@@ -82,19 +82,21 @@ def build_case(
         world_size=_world_size(events, ranks, chosen),
         hosts=tuple(hosts),
         ranks=_records(ranks, chosen),
-        exits=with_early_ends(exits, standstill.late if standstill is not None else ()),
-        pulses=pulses or reader.pulses_beside_a_standstill(),
-        standstill=standstill,
+        exits=with_early_ends(exits, stall.late if stall is not None else ()),
+        heartbeats=heartbeats or reader.heartbeats_beside_a_stall(),
+        stall=stall,
         confirmation=reader.confirmation(),
         divergences=reader.all("divergence", Divergence),
         mixed_groups=reader.all("mixed_group", MixedGroup),
         replicas=reader.replicas(),
         samplers=reader.samplers(),
-        looks={
-            rank: look for rank, look in reader.newest_of("look", RankSnapshot, "rank") if look.at_ns >= looked_since
+        snapshots={
+            rank: snapshot
+            for rank, snapshot in reader.newest_of("look", RankSnapshot, "rank")
+            if snapshot.at_ns >= looked_since
         },
-        host_looks=dict(reader.newest_of("host_look", HostSnapshot, "host")),
-        tempo=timing if timing is not None and timing.attempt == chosen else reader.newest("tempo", StepTiming),
+        host_snapshots=dict(reader.newest_of("host_look", HostSnapshot, "host")),
+        timing=timing if timing is not None and timing.attempt == chosen else reader.newest("tempo", StepTiming),
         forecast=reader.newest("forecast", Forecast),
         tails={exit.rank: exit.tail for exit in exits if exit.tail} | dict(tails or {}),
         missing_hosts=_missing_hosts(events),
@@ -126,10 +128,10 @@ class _Reader:
             said = event.get(whose)
             if event.get("event") != name or (isinstance(said, int | str) and said in seen):
                 continue
-            look = self._fact(event, kind, "look")
-            if look is not None and (key := getattr(look, whose)) not in seen:
+            snapshot = self._fact(event, kind, "look")
+            if snapshot is not None and (key := getattr(snapshot, whose)) not in seen:
                 seen.add(key)
-                yield key, look
+                yield key, snapshot
 
     def newest(self, name: str, kind: type[T]) -> T | None:
         of_this_kind = (event for event in reversed(self.events) if event.get("event") == name)
@@ -160,15 +162,17 @@ class _Reader:
                 mark = event.get(name)
                 yield event, mark if isinstance(mark, Mapping) else None
 
-    def standstill(self) -> tuple[Stall | None, dict[int, Heartbeat]]:
-        """The stall that lasts, or lasted when the run ended, with the ranks' pulses at the time."""
+    def stall(self) -> tuple[Stall | None, dict[int, Heartbeat]]:
+        """The stall that lasts, or lasted when the run ended, with the ranks' heartbeats at the time."""
         for event in reversed(self.events):
             if event.get("event") in ("standstill_over", "attempt_started"):
                 return None, {}
             if event.get("event") == "standstill":
-                standstill = self._fact(event, Stall, "standstill")
-                if standstill is not None:
-                    return standstill, with_known_numbers({pulse.rank: pulse for pulse in self._pulses(event)})
+                stall = self._fact(event, Stall, "standstill")
+                if stall is not None:
+                    return stall, with_known_numbers(
+                        {heartbeat.rank: heartbeat for heartbeat in self._heartbeats(event)}
+                    )
         return None, {}
 
     def confirmation(self) -> Confirmation | None:
@@ -180,13 +184,13 @@ class _Reader:
                 return self._fact(event, Confirmation, "confirmation")
         return None
 
-    def pulses_beside_a_standstill(self) -> dict[int, Heartbeat]:
-        """The ranks' pulses at the end of the attempt, or in a stall in which a divergence was found before it was judged; else empty."""
+    def heartbeats_beside_a_stall(self) -> dict[int, Heartbeat]:
+        """The ranks' heartbeats at the end of the attempt, or in a stall with a divergence that was found before it was judged."""
         for event in reversed(self.events):
             if event.get("event") in ("standstill_over", "attempt_started"):
                 break
             if event.get("event") in ("last_pulses", "divergence") and event.get("pulses"):
-                return with_known_numbers({pulse.rank: pulse for pulse in self._pulses(event)})
+                return with_known_numbers({heartbeat.rank: heartbeat for heartbeat in self._heartbeats(event)})
         return {}
 
     def exits(self) -> list[RankExit]:
@@ -199,10 +203,10 @@ class _Reader:
             for name, reasons in self.bad.items()
         )
 
-    def _pulses(self, event: Event) -> Iterable[Heartbeat]:
+    def _heartbeats(self, event: Event) -> Iterable[Heartbeat]:
         plain = event.get("pulses")
         found = (self._taken(event, Heartbeat, part) for part in (plain if isinstance(plain, (list, tuple)) else ()))
-        return (pulse for pulse in found if pulse is not None and pulse.attempt == self.attempt)
+        return (heartbeat for heartbeat in found if heartbeat is not None and heartbeat.attempt == self.attempt)
 
     def _fact(self, event: Event, kind: type[T], key: str) -> T | None:
         fact = self._taken(event, kind, event.get(key))

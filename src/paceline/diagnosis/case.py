@@ -385,7 +385,7 @@ class MixedGroup:
     """The attempt, counted from 0."""
 
 
-# ------------------------------------------------------------------------------------------------------------------- tempo
+# ------------------------------------------------------------------------------------------------------------- step timing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -577,9 +577,9 @@ class Case:
     """Global rank -> its record."""
     exits: tuple[RankExit, ...] = ()
     """Failures and early ends in the order in which they happened; an exception counts from when it was raised."""
-    pulses: Mapping[int, Heartbeat] = field(default_factory=dict)
+    heartbeats: Mapping[int, Heartbeat] = field(default_factory=dict)
     """Rank -> its newest heartbeat at the stall."""
-    standstill: Stall | None = None
+    stall: Stall | None = None
     """The stall; None: none was seen."""
     divergences: tuple[Divergence, ...] = ()
     """Ranks that issued different collectives."""
@@ -589,11 +589,11 @@ class Case:
     """Rank -> its marks, in the order of steps."""
     samplers: tuple[DataSampler, ...] = ()
     """How samples were distributed."""
-    looks: Mapping[int, RankSnapshot] = field(default_factory=dict)
+    snapshots: Mapping[int, RankSnapshot] = field(default_factory=dict)
     """Rank -> its newest snapshot at the stall."""
-    host_looks: Mapping[str, HostSnapshot] = field(default_factory=dict)
+    host_snapshots: Mapping[str, HostSnapshot] = field(default_factory=dict)
     """Host -> its newest snapshot at the stall."""
-    tempo: StepTiming | None = None
+    timing: StepTiming | None = None
     """How the job steps; None: too few steps, or none."""
     forecast: Forecast | None = None
     """When the job will be done; None: too few steps, or nothing is known of its end."""
@@ -615,5 +615,5 @@ class Case:
         record = self.ranks.get(rank)
         if record is not None:
             return record.host
-        pulse = self.pulses.get(rank)
-        return pulse.host if pulse is not None else "?"
+        heartbeat = self.heartbeats.get(rank)
+        return heartbeat.host if heartbeat is not None else "?"

@@ -15,17 +15,18 @@ def grounds_of(case: Case, finding: CauseFinding) -> frozenset[Ground]:
         return not ranks or rank in ranks
 
     exits = [exit for exit in case.exits if names(exit.rank)]
-    still = case.standstill
+    still = case.stall
     of = {
         Ground.EXIT: bool(exits),
         Ground.WORDS: any(exit.error is not None or exit.tail for exit in exits)
         or any(text and names(rank) for rank, text in case.tails.items()),
-        Ground.SNAPSHOT: any(map(names, case.looks)) or any(not hosts or host in hosts for host in case.host_looks),
+        Ground.SNAPSHOT: any(map(names, case.snapshots))
+        or any(not hosts or host in hosts for host in case.host_snapshots),
         Ground.CALLS: bool(case.divergences or case.mixed_groups)
         or (still is not None and still.basis in (CALLS, EXCHANGES, FLIGHT_RECORDER))
-        or any(pulse.groups or pulse.last_call for pulse in case.pulses.values()),
+        or any(heartbeat.groups or heartbeat.last_call for heartbeat in case.heartbeats.values()),
         Ground.MARKS: bool(case.samplers) or any(map(names, case.replicas)),
-        Ground.TIMES: case.tempo is not None
+        Ground.TIMES: case.timing is not None
         or any(record.steps and names(rank) for rank, record in case.ranks.items()),
         Ground.EVENTS: bool(case.events or case.missing_hosts),
     }

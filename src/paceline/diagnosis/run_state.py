@@ -54,7 +54,7 @@ class RunState:
         return next(iter(self.findings), None)
 
     @property
-    def standing(self) -> Stall | None:
+    def lasting_stall(self) -> Stall | None:
         """The stall of a run that lasts: no step ends."""
         return self.stall if self.word in _STANDS else None
 

@@ -30,16 +30,16 @@ def is_own(file: str) -> bool:
     return _OWN.search(file) is not None
 
 
-def main_stack(look: RankSnapshot) -> ThreadStack | None:
+def main_stack(snapshot: RankSnapshot) -> ThreadStack | None:
     """The main thread of the rank's own process; None if no stack could be read."""
-    return next((stack for stack in look.stacks or () if stack.main and stack.pid == look.pid), None) or next(
-        (stack for stack in look.stacks or () if stack.main), None
+    return next((stack for stack in snapshot.stacks or () if stack.main and stack.pid == snapshot.pid), None) or next(
+        (stack for stack in snapshot.stacks or () if stack.main), None
     )
 
 
-def frames_of(look: RankSnapshot) -> tuple[Frame, ...]:
+def frames_of(snapshot: RankSnapshot) -> tuple[Frame, ...]:
     """The main thread's frames, innermost first, without those of paceline's own instruments."""
-    stack = main_stack(look)
+    stack = main_stack(snapshot)
     return () if stack is None else tuple(frame for frame in stack.frames if not is_own(frame.file))
 
 
@@ -52,9 +52,9 @@ def without_our_inside(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     return tuple(frame for at, frame in enumerate(frames) if not (inside[at] and inside[at + 1]))
 
 
-def users_frame(look: RankSnapshot) -> Frame | None:
+def users_frame(snapshot: RankSnapshot) -> Frame | None:
     """The innermost frame of the user's own code on the main thread."""
-    return first_users_frame(frames_of(look))
+    return first_users_frame(frames_of(snapshot))
 
 
 def first_users_frame(frames: Iterable[Frame]) -> Frame | None:
@@ -66,9 +66,9 @@ def site_of(frame: Frame) -> Site:
     return Site(file=frame.file, line=frame.line, function=frame.function)
 
 
-def place_of(look: RankSnapshot) -> str:
+def place_of(snapshot: RankSnapshot) -> str:
     """Where the main thread is, as text: the user's line, and the library function that it called there."""
-    frames = frames_of(look)
+    frames = frames_of(snapshot)
     users = first_users_frame(frames)
     if not frames:
         return "at an unknown place"
@@ -78,58 +78,60 @@ def place_of(look: RankSnapshot) -> str:
     return f"at {site_of(users)}" + (f", in {_short(inner)}" if inner is not users else "")
 
 
-def signature_of(look: RankSnapshot) -> str:
+def signature_of(snapshot: RankSnapshot) -> str:
     """The functions of the main thread's stack, to compare two snapshots. Lines within one function may change."""
-    return " < ".join(f"{frame.file}:{frame.function}" for frame in frames_of(look))
+    return " < ".join(f"{frame.file}:{frame.function}" for frame in frames_of(snapshot))
 
 
-def is_waiting_in_collective(look: RankSnapshot) -> bool | None:
+def is_waiting_in_collective(snapshot: RankSnapshot) -> bool | None:
     """Whether the main thread is inside torch's exchange: a collective, a wait for one, DDP's backward pass, the rendezvous.
 
     None if there is no stack. A backward pass that uses a CPU computes and waits for no rank. So does a call of another runtime.
     """
-    frames = frames_of(look)
+    frames = frames_of(snapshot)
     if not frames:
         return None
     file = frames[0].file
     if any(part in file for part in (*_BACKWARD, *_RUNTIMES)):
-        return (look.cpu_fraction or 0.0) < _MOST_CPU_OF_A_WAIT
+        return (snapshot.cpu_fraction or 0.0) < _MOST_CPU_OF_A_WAIT
     return any(part in file for part in _DISTRIBUTED) and not any(part in file for part in _WORK_OF_ITS_OWN)
 
 
-def gil_is_held(look: RankSnapshot) -> bool | None:
+def gil_is_held(snapshot: RankSnapshot) -> bool | None:
     """Whether a thread of this idle rank holds the interpreter's lock, or its main thread waits for the lock.
 
     None: not known. An unanswered request for a traceback proves nothing, because a busy machine may not answer either.
     """
-    threads = [stack for stack in look.stacks or () if stack.pid == look.pid]
-    if any(stack.owns_gil for stack in threads) or any("take_gil" in frame for frame in look.native):
+    threads = [stack for stack in snapshot.stacks or () if stack.pid == snapshot.pid]
+    if any(stack.owns_gil for stack in threads) or any("take_gil" in frame for frame in snapshot.native):
         return True
-    call = look.system_call
+    call = snapshot.system_call
     # Python releases its lock for these calls. A thread without Python frames may own it, and the others then wait in a futex.
     gave_up = call is not None and not call.startswith(("futex", "running"))
     return False if gave_up and any(stack.owns_gil is False for stack in threads) else None
 
 
-def is_compiling(look: RankSnapshot) -> bool:
+def is_compiling(snapshot: RankSnapshot) -> bool:
     """Whether the main thread is in torch's compiler, or a compiler runs as its child. Running compiled code does not count."""
-    if any(child.role == "compiler" and (child.cpu_fraction or 0.0) > 0.05 for child in look.children or ()):
+    if any(child.role == "compiler" and (child.cpu_fraction or 0.0) > 0.05 for child in snapshot.children or ()):
         return True
     return any(
         part in frame.file and not frame.file.endswith(_COMPILED_CODE_RUNS)
-        for frame in frames_of(look)
+        for frame in frames_of(snapshot)
         for part in _COMPILER
     )
 
 
-def is_waiting_for_file_lock(look: RankSnapshot) -> bool:
+def is_waiting_for_file_lock(snapshot: RankSnapshot) -> bool:
     """Whether it waits for a lock on a file, in the kernel or in a package that polls for the lock."""
-    return "lock_inode_wait" in (look.wait_channel or "") or any(_FILE_LOCK in frame.file for frame in frames_of(look))
+    return "lock_inode_wait" in (snapshot.wait_channel or "") or any(
+        _FILE_LOCK in frame.file for frame in frames_of(snapshot)
+    )
 
 
-def is_waiting_for_loader(look: RankSnapshot) -> bool:
+def is_waiting_for_loader(snapshot: RankSnapshot) -> bool:
     """Whether the main thread waits for a DataLoader's worker processes."""
-    return any(frame.file.endswith(_LOADER) and frame.function in _LOADER_WAITS for frame in frames_of(look))
+    return any(frame.file.endswith(_LOADER) and frame.function in _LOADER_WAITS for frame in frames_of(snapshot))
 
 
 def has_any(frames: Sequence[Frame], parts: Iterable[str]) -> Frame | None:

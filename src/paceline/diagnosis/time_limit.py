@@ -61,7 +61,7 @@ def _whole(value: Any) -> int | None:
 
 
 def forecast(
-    tempo: StepTiming | None,
+    timing: StepTiming | None,
     *,
     now_ns: int,
     started_ns: int,
@@ -76,35 +76,35 @@ def forecast(
 
     Holds:   with a limit, needed_seconds <= limit_seconds exactly when reaches_step >= total_steps, up to one step
     """
-    if tempo is None or tempo.step_seconds <= 0:
+    if timing is None or timing.step_seconds <= 0:
         return None
-    done = tempo.to_step
+    done = timing.to_step
     if done < FIRST_FORECAST_STEP:
         return None
     elapsed = (now_ns - started_ns) / 1e9
     total_count, source = total
     if limit_seconds is None and total_count is None:
         return None
-    name, fraction = largest_cost(tempo)
-    needed = None if total_count is None else elapsed + max(total_count - done, 0) * tempo.step_seconds
+    name, fraction = largest_cost(timing)
+    needed = None if total_count is None else elapsed + max(total_count - done, 0) * timing.step_seconds
     return Forecast(
         at_ns=now_ns,
         step=done,
         total_steps=total_count,
         total_from=source,
-        step_seconds=tempo.step_seconds,
+        step_seconds=timing.step_seconds,
         needed_seconds=needed,
         limit_seconds=limit_seconds,
         elapsed_seconds=elapsed,
-        reaches_step=None if limit_seconds is None else _reaches(done, limit_seconds - elapsed, tempo, total_count),
+        reaches_step=None if limit_seconds is None else _reaches(done, limit_seconds - elapsed, timing, total_count),
         largest_cost=name,
         largest_cost_fraction=fraction,
     )
 
 
-def _reaches(done: int, left_seconds: float, tempo: StepTiming, total_count: int | None) -> int:
+def _reaches(done: int, left_seconds: float, timing: StepTiming, total_count: int | None) -> int:
     """The step at which the limit ends the job."""
-    reaches = done + int(max(left_seconds, 0.0) / tempo.step_seconds)
+    reaches = done + int(max(left_seconds, 0.0) / timing.step_seconds)
     return reaches if total_count is None else min(reaches, total_count)
 
 
@@ -127,14 +127,14 @@ def limit_that_would_do(found: Forecast) -> float | None:
     return float(ceil(wanted / unit) * unit)
 
 
-def largest_cost(tempo: StepTiming) -> tuple[str, float | None]:
+def largest_cost(timing: StepTiming) -> tuple[str, float | None]:
     """The largest cost of a step besides computation, and its fraction; ("", None) if none is a twentieth of a step.
 
     Waiting for a late rank is part of the communication of the others, so it is subtracted there.
     """
     costs: dict[str, float] = {}
-    late = max(tempo.ranks, key=lambda rank: rank.behind.seconds if rank.behind is not None else 0.0, default=None)
-    waits = tempo.spread_seconds or 0.0
+    late = max(timing.ranks, key=lambda rank: rank.behind.seconds if rank.behind is not None else 0.0, default=None)
+    waits = timing.spread_seconds or 0.0
     # In each step some rank is the last. Waiting is a cost only if it is the same rank beyond chance.
     if late is not None and late.behind is not None and late.behind.low > 0:
         gain = late.behind.seconds
@@ -142,17 +142,17 @@ def largest_cost(tempo: StepTiming) -> tuple[str, float | None]:
         loads = (late.data_seconds or 0.0) >= gain / 2
         costs[f"data on rank {late.rank}" if loads else f"waiting for rank {late.rank}"] = gain
     for name, field in (("data", "data_seconds"), ("checkpoint", "checkpoint_seconds")):
-        known = [getattr(rank, field) for rank in tempo.ranks if getattr(rank, field) is not None]
+        known = [getattr(rank, field) for rank in timing.ranks if getattr(rank, field) is not None]
         if known:
             # The value of the slowest rank, because the others wait for it.
             costs[name] = max(known)
-    exchanged = [rank.communication_seconds for rank in tempo.ranks if rank.communication_seconds is not None]
+    exchanged = [rank.communication_seconds for rank in timing.ranks if rank.communication_seconds is not None]
     if exchanged:
         costs["exposed communication"] = max(0.0, fmean(exchanged) - waits)
     name = max(costs, key=lambda name: costs[name], default="")
-    if not name or costs[name] < 0.05 * tempo.step_seconds:
+    if not name or costs[name] < 0.05 * timing.step_seconds:
         return "", None
-    return name, min(costs[name] / tempo.step_seconds, 1.0)
+    return name, min(costs[name] / timing.step_seconds, 1.0)
 
 
 def forecast_text(found: Forecast) -> str:

@@ -148,5 +148,5 @@ def _kind(finding: CauseFinding) -> str:
 
 
 def _detected_after(case: Case) -> float | None:
-    still = case.standstill
+    still = case.stall
     return None if still is None else round((still.detected_ns - still.since_ns) / 1e9, 1)

@@ -403,13 +403,13 @@ def _listen_for_ends(job: Job, config: LaunchConfig, ask_stop: Callable[..., Non
     for name in job.signals:
         loop.add_signal_handler(signal.Signals[name], on_signal, name)
 
-    def on_leash() -> None:
+    def on_lifeline() -> None:
         assert config.setup.leash is not None
         loop.remove_reader(config.setup.leash)
-        ask_stop(Stop(StopKind.LEASH, "SIGTERM", "the process that started this agent is gone"), now=True)
+        ask_stop(Stop(StopKind.LIFELINE, "SIGTERM", "the process that started this agent is gone"), now=True)
 
     if config.setup.leash is not None:
-        loop.add_reader(config.setup.leash, on_leash)
+        loop.add_reader(config.setup.leash, on_lifeline)
 
 
 def _listen_for_notices(job: Job, agent: HostAgent) -> None:
@@ -438,8 +438,10 @@ async def _answer(agent: Coordinator, request: dict[str, Any]) -> dict[str, Any]
                 "progress": agent.progress,
             }
         case "look":
-            looks, hosts = await agent.hang_monitor.look(_ranks_asked(request, agent), deep=request.get("deep") is True)
-            return {"ok": True, "looks": looks, "hosts": hosts}
+            snapshots, hosts = await agent.hang_monitor.take_snapshots(
+                _ranks_asked(request, agent), deep=request.get("deep") is True
+            )
+            return {"ok": True, "looks": snapshots, "hosts": hosts}
         case other:
             return {"ok": False, "error": f"unknown command {other!r}"}
 

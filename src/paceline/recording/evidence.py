@@ -104,7 +104,7 @@ def read_run(
         complaints += bad
     run = _identity(directories, events, complaints)
     if not events:
-        complaints.append("events.jsonl is missing or empty: status, exits, standstills and looks")
+        complaints.append("events.jsonl is missing or empty: status, exits, stalls and snapshots")
     run = _with_end(run, events)
     if run.status in (Status.IN_PROGRESS, Status.STOPPING):
         gone = agent_gone(run)

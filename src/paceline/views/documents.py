@@ -73,7 +73,7 @@ def run_now_keys(run: Run, restarts: RestartTotals, state: RunState, now: Pace) 
     return run_keys(run, restarts) | {
         "reason": run.reason,
         "state": state.word,
-        "stands_still_since_ns": None if state.standing is None else state.standing.since_ns,
+        "stands_still_since_ns": None if state.lasting_stall is None else state.lasting_stall.since_ns,
         "finding": state.finding,
         "step": now.step,
         "step_seconds": now.step_seconds,

@@ -18,7 +18,7 @@ from paceline.views.error import error_text
 from paceline.views.restarts import restart_finding, restart_line, resumed_line
 from paceline.views.transfer import transfer_doing, transfer_text
 from paceline.views.units import duration
-from paceline.views.why import WhyPage, finding_lines, standstill_over_text, standstill_text
+from paceline.views.why import WhyPage, finding_lines, stall_over_text, stall_text
 
 _EXCEPTION = "C01"
 _LOOPBACK = re.compile(r"127\.|localhost$|::1$|\[::1\]$")
@@ -177,17 +177,17 @@ def _cause(event: Mapping[str, Any], color: bool) -> str | None:
     return "\n".join([*finding_lines(finding, WhyPage(color=color), more=False), "  more      paceline why"])
 
 
-def _standstill(event: Mapping[str, Any], color: bool) -> str | None:
+def _stall(event: Mapping[str, Any], color: bool) -> str | None:
     """The first message about a stall. A later event of the same stall changes its level, and its cause is reported separately."""
     still = fact_or_none(Stall, event.get("standstill"))
     if still is None or still.progress:
         return None
     seen = f"threshold {duration(still.threshold_seconds)}"
-    return f"paceline  {standstill_text(still, still.detected_ns)} ({seen}); inspecting"
+    return f"paceline  {stall_text(still, still.detected_ns)} ({seen}); inspecting"
 
 
-def _standstill_over(event: Mapping[str, Any], color: bool) -> str:
-    return f"paceline  {standstill_over_text(event)}"
+def _stall_over(event: Mapping[str, Any], color: bool) -> str:
+    return f"paceline  {stall_over_text(event)}"
 
 
 def _forecast(event: Mapping[str, Any], color: bool) -> str | None:
@@ -218,8 +218,8 @@ _WRITERS = {
     "refused": _refused,
     "finding": _finding,
     "cause": _cause,
-    "standstill": _standstill,
-    "standstill_over": _standstill_over,
+    "standstill": _stall,
+    "standstill_over": _stall_over,
     "forecast": _forecast,
     "transfer": _transfer,
 }

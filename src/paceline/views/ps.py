@@ -137,7 +137,7 @@ def _row(listed: ListedRun, now_ns: int) -> tuple[str, ...]:
         str(run.status),
         ranks,
         count(now.step),
-        UNKNOWN if listed.state.standing is not None else bare_milliseconds(now.step_seconds),
+        UNKNOWN if listed.state.lasting_stall is not None else bare_milliseconds(now.step_seconds),
         age,
         note_text(listed, now_ns),
     )

@@ -4,12 +4,12 @@ from paceline.diagnosis.case import Stall
 from paceline.diagnosis.run_state import RunState
 from paceline.recording.rank_sets import named_ranks
 from paceline.views.units import count, duration
-from paceline.views.why import finding_short, standstill_text
+from paceline.views.why import finding_short, stall_text
 
 
 def state_words(state: RunState, now_ns: int) -> str:
     """ "hangs, 4m 06s": the state, and for how long; of a run that was ended while it stood still, that it did."""
-    stall = state.standing
+    stall = state.lasting_stall
     if stall is None and state.stall is not None and state.word in ("failed", "stopped"):
         return f"{state.word}, stood still"
     return state.word if stall is None else f"{state.word}, {_lasted(stall, now_ns)}"
@@ -17,7 +17,7 @@ def state_words(state: RunState, now_ns: int) -> str:
 
 def state_note(state: RunState, now_ns: int) -> str:
     """ "N01 stands still 2m 48s, rank 0": code, state and ranks, for a list; empty if nothing is the matter."""
-    finding, stall = state.finding, state.standing
+    finding, stall = state.finding, state.lasting_stall
     code = finding.code if finding is not None else ""
     what = (
         f"{state.word} {_lasted(stall, now_ns)}" if stall is not None else finding.title if finding is not None else ""
@@ -31,11 +31,11 @@ def stall_line(state: RunState, now_ns: int) -> str:
 
     "stands still for 26 s after step 30: N01 a rank is asleep: rank 0 on algo-1; its main thread is at train.py:64"
     """
-    stall = state.standing
+    stall = state.lasting_stall
     if stall is None:
         return ""
     if state.finding is None:
-        return f"{state.word}: {standstill_text(stall, now_ns)}"
+        return f"{state.word}: {stall_text(stall, now_ns)}"
     after = f" after step {count(stall.since_step)}" if stall.since_step is not None else ""
     return f"{state.word} for {_lasted(stall, now_ns)}{after}: {finding_short(state.finding)}"
 

@@ -31,7 +31,7 @@ _MOST_FRAMES = 30
 
 def stack_text(
     run_id: str,
-    looks: Sequence[RankSnapshot],
+    snapshots: Sequence[RankSnapshot],
     *,
     lasts: bool,
     diff: bool = False,
@@ -42,14 +42,14 @@ def stack_text(
 
     Holds:   ranks whose main threads are at the same frames are one block
     """
-    groups = folded(looks)
-    lines = [_head(run_id, looks, lasts)]
+    groups = folded(snapshots)
+    lines = [_head(run_id, snapshots, lasts)]
     if diff and groups:
         lines += ["", _majority(groups)]
         groups = groups[1:]
     for group in groups:
         lines += ["", *_block(group, color)]
-    complaints = [f"not judged: {text}" for text in (*not_judged, *_complaints(looks))]
+    complaints = [f"not judged: {text}" for text in (*not_judged, *_complaints(snapshots))]
     if complaints:
         lines += ["", *complaints]
     return "\n".join(lines)
@@ -71,39 +71,41 @@ class StackDocument(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema
 
 
 def stack_facts(
-    run_id: str, looks: Sequence[RankSnapshot], *, lasts: bool, not_judged: Sequence[str] = ()
+    run_id: str, snapshots: Sequence[RankSnapshot], *, lasts: bool, not_judged: Sequence[str] = ()
 ) -> StackDocument:
     """The same for a program: the groups of ranks, and every snapshot with all its threads."""
     return StackDocument(
         run_id=run_id,
         ended=not lasts,
-        groups=tuple(tuple(look.rank for look in group) for group in folded(looks)),
-        snapshots=tuple(_snapshot_facts(look) for look in sorted(looks, key=lambda look: look.rank)),
-        not_judged=(*not_judged, *_complaints(looks)),
+        groups=tuple(tuple(snapshot.rank for snapshot in group) for group in folded(snapshots)),
+        snapshots=tuple(
+            _snapshot_facts(snapshot) for snapshot in sorted(snapshots, key=lambda snapshot: snapshot.rank)
+        ),
+        not_judged=(*not_judged, *_complaints(snapshots)),
     )
 
 
-def _snapshot_facts(look: RankSnapshot) -> dict[str, Any]:
+def _snapshot_facts(snapshot: RankSnapshot) -> dict[str, Any]:
     """A snapshot with the stamp under the name that stamps have in every schema."""
-    facts = to_plain(look)
+    facts = to_plain(snapshot)
     return {"t_ns" if name == "at_ns" else name: value for name, value in facts.items()}
 
 
-def folded(looks: Iterable[RankSnapshot]) -> list[list[RankSnapshot]]:
+def folded(snapshots: Iterable[RankSnapshot]) -> list[list[RankSnapshot]]:
     """Groups of snapshots whose main threads are at the same frames, the largest first; a rank without a stack is a group of its own.
 
     Holds:   every snapshot is in one group; groups of one size in order of their first rank
     """
     groups: dict[Any, list[RankSnapshot]] = {}
-    for look in sorted(looks, key=lambda look: look.rank):
-        frames = without_our_inside(frames_of(look))
-        groups.setdefault(frames or look.rank, []).append(look)
+    for snapshot in sorted(snapshots, key=lambda snapshot: snapshot.rank):
+        frames = without_our_inside(frames_of(snapshot))
+        groups.setdefault(frames or snapshot.rank, []).append(snapshot)
     return sorted(groups.values(), key=lambda group: (-len(group), group[0].rank))
 
 
-def _head(run_id: str, looks: Sequence[RankSnapshot], lasts: bool) -> str:
-    newest = max((look.at_ns for look in looks), default=0)
-    count = f"{len(looks)} {plural(len(looks), 'rank')}"
+def _head(run_id: str, snapshots: Sequence[RankSnapshot], lasts: bool) -> str:
+    newest = max((snapshot.at_ns for snapshot in snapshots), default=0)
+    count = f"{len(snapshots)} {plural(len(snapshots), 'rank')}"
     return f"{run_id}  {count} {'now' if lasts else 'at the last snapshot, ' + stamp(newest)}"
 
 
@@ -123,25 +125,25 @@ def _block(group: Sequence[RankSnapshot], color: bool) -> list[str]:
     if first.native:
         lines += [f"    {_styled(DIM, name, color)}" for name in first.native]
     lines += _frames(frames_of(first), "  ", color)
-    for look in group:
-        lines += _threads(look, color)
-        lines += _children(look, color)
+    for snapshot in group:
+        lines += _threads(snapshot, color)
+        lines += _children(snapshot, color)
     return lines
 
 
 def _doing(group: Sequence[RankSnapshot]) -> str:
     parts = [_state(group)]
-    used = [look.cpu_fraction for look in group if look.cpu_fraction is not None]
+    used = [snapshot.cpu_fraction for snapshot in group if snapshot.cpu_fraction is not None]
     if used:
         parts.append(f"{_span(used)} cores")
     first = group[0]
-    if any(look.frozen for look in group):
+    if any(snapshot.frozen for snapshot in group):
         parts.append("frozen by its control group")
     if first.blocked_on and first.system_call:
         parts.append(f"in {first.system_call} on {first.blocked_on}")
     if first.ping_answers and first.traceback_answers is False:
         parts.append("a thread holds the GIL")
-    hosts = sorted({look.host for look in group})
+    hosts = sorted({snapshot.host for snapshot in group})
     left = len(hosts) - 3
     where = ", ".join(hosts[:3]) + (f" and {left} more {plural(left, 'host')}" if left > 0 else "")
     parts.append(f"pid {first.pid} on {where}" if len(group) == 1 else f"on {where}")
@@ -150,20 +152,20 @@ def _doing(group: Sequence[RankSnapshot]) -> str:
 
 def _state(group: Sequence[RankSnapshot]) -> str:
     states: dict[str, int] = {}
-    for look in group:
-        word = _STATES.get(look.state or "", "not there")
+    for snapshot in group:
+        word = _STATES.get(snapshot.state or "", "not there")
         states[word] = states.get(word, 0) + 1
     if len(states) == 1:
         return next(iter(states))
     return " and ".join(f"{count} {word}" for word, count in sorted(states.items(), key=lambda item: -item[1]))
 
 
-def _threads(look: RankSnapshot, color: bool) -> list[str]:
+def _threads(snapshot: RankSnapshot, color: bool) -> list[str]:
     """Other threads that are in the user's own code; those of libraries are in the JSON only."""
     lines: list[str] = []
-    for stack in look.stacks or ():
+    for stack in snapshot.stacks or ():
         if not stack.main and any(frame.users for frame in stack.frames):
-            lines += [f"  rank {look.rank}, {_thread_name(stack)}:", *_frames(stack.frames, "    ", color)]
+            lines += [f"  rank {snapshot.rank}, {_thread_name(stack)}:", *_frames(stack.frames, "    ", color)]
     return lines
 
 
@@ -175,11 +177,11 @@ def _thread_name(stack: ThreadStack) -> str:
     )
 
 
-def _children(look: RankSnapshot, color: bool) -> list[str]:
+def _children(snapshot: RankSnapshot, color: bool) -> list[str]:
     lines: list[str] = []
-    for child in look.children or ():
+    for child in snapshot.children or ():
         if child.stack:
-            lines += [f"  rank {look.rank}, {_child_name(child)}:", *_frames(child.stack, "    ", color)]
+            lines += [f"  rank {snapshot.rank}, {_child_name(child)}:", *_frames(child.stack, "    ", color)]
     return lines
 
 
@@ -214,7 +216,7 @@ def _place(frame: Frame) -> str:
 
 
 def _ranks(group: Sequence[RankSnapshot]) -> str:
-    return named_ranks(look.rank for look in group)
+    return named_ranks(snapshot.rank for snapshot in group)
 
 
 def _span(values: Sequence[float]) -> str:
@@ -222,9 +224,9 @@ def _span(values: Sequence[float]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _complaints(looks: Iterable[RankSnapshot]) -> list[str]:
+def _complaints(snapshots: Iterable[RankSnapshot]) -> list[str]:
     by_text: dict[str, list[int]] = {}
-    for look in looks:
-        for text in look.not_judged:
-            by_text.setdefault(text, []).append(look.rank)
+    for snapshot in snapshots:
+        for text in snapshot.not_judged:
+            by_text.setdefault(text, []).append(snapshot.rank)
     return [f"{named_ranks(ranks)}: {text}" for text, ranks in by_text.items()]

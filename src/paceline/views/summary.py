@@ -282,17 +282,17 @@ def _slowest(evidence: Evidence) -> str:
     found = slowest_ranks(evidence.events)
     if found is None:
         return ""
-    late, tempo = found
+    late, timing = found
     where = ", ".join(dict.fromkeys(rank.host for rank in late.ranks))
     span = f"{milliseconds(late.low_seconds)} to {milliseconds(late.high_seconds)}"
-    return f"{named_ranks(late.numbers)} on {where}: the others wait {span} of each step of {milliseconds(tempo.step_seconds)}"
+    return f"{named_ranks(late.numbers)} on {where}: the others wait {span} of each step of {milliseconds(timing.step_seconds)}"
 
 
 def _slowest_facts(evidence: Evidence) -> SlowestRanks | None:
     found = slowest_ranks(evidence.events)
     if found is None:
         return None
-    late, tempo = found
+    late, timing = found
     first, overall = late.ranks[0], pace(evidence.ranks)
     return SlowestRanks(
         host=first.host,
@@ -303,7 +303,7 @@ def _slowest_facts(evidence: Evidence) -> SlowestRanks | None:
         waited_seconds=late.gain_seconds,
         waited_seconds_low=late.low_seconds,
         waited_seconds_high=late.high_seconds,
-        step_seconds=tempo.step_seconds,
+        step_seconds=timing.step_seconds,
     )
 
 

@@ -52,7 +52,7 @@ def top_text(
     run = evidence.run
     hosts_text = f"{len(evidence.hosts)} {plural(len(evidence.hosts), 'host')}"
     state = run_state(run, evidence.events)
-    now = _without_pace(now) if state.standing is not None else now
+    now = _without_pace(now) if state.lasting_stall is not None else now
     head = [
         f"{run.id}  {run.name or UNKNOWN}  {_status(run)}  on {hosts_text}",
         live_line(now, wall_seconds(run, now_ns) or -1, width=width, ascii_only=ascii_only),
@@ -76,7 +76,7 @@ def top_text(
     if screen is not None:
         tail.append(key_line(screen, width))
     room = None if height is None else max(height - len(head) - len(loads) - len(tail) - 5, 1)
-    ranks = _ranks_table(evidence, now, room, width, ascii_only, screen or Screen(), state.standing)
+    ranks = _ranks_table(evidence, now, room, width, ascii_only, screen or Screen(), state.lasting_stall)
     blocks = ["\n".join(head), hosts, ranks, "\n".join(tail)]
     text = "\n\n".join(block for block in blocks if block)
     return "\n".join(crop(line, width, ascii_only=ascii_only) for line in text.splitlines())

@@ -32,14 +32,14 @@ Values = Sequence[float | None]
 
 
 class PaceHistory:
-    """What the looks of the last minute found, second by second: how late the latest rank of each host was, and its steps."""
+    """What the snapshots of the last minute found, second by second: how late the latest rank of each host was, and its steps."""
 
     def __init__(self) -> None:
         self._late: dict[str, dict[int, float]] = {}
         self._step: dict[str, dict[int, float]] = {}
 
     def add(self, now: Pace, now_ns: int, since_ns: int) -> None:
-        """Note one look. `since_ns`: the look before, from which on the pace is."""
+        """Note one snapshot. `since_ns`: the snapshot before, from which on the pace is."""
         late = late_fractions(now)
         seconds = range(max(since_ns // _NS + 1, now_ns // _NS - SECONDS + 1), now_ns // _NS + 1)
         for rank in now.ranks:
@@ -60,7 +60,7 @@ class PaceHistory:
 
 
 class LivePace:
-    """The pace of a run that is looked at again and again. Steps may be longer than the time between two looks."""
+    """The pace of a run that is looked at again and again. Steps may be longer than the time between two snapshots."""
 
     def __init__(self, ranks: Sequence[RankRecord], now_ns: int) -> None:
         self.history = PaceHistory()
@@ -69,7 +69,7 @@ class LivePace:
         self._now = pace(ranks)
 
     def look(self, ranks: Sequence[RankRecord], now_ns: int) -> Pace:
-        """The pace since the last look in which a step had ended; that one's for some seconds more while no step ends.
+        """The pace since the last snapshot in which a step had ended; that one's for some seconds more while no step ends.
 
         Holds:   a run that makes no step any more has no time of a step after HELD_SECONDS
         """

@@ -30,7 +30,7 @@ _CAUSE_THAT_LACKS = re.compile(r"(?P<code>[NMCRS]\d\d) [^:]*: (?P<fact>.+)")
 _LABEL = 10
 _MOST_NOT_JUDGED = 8
 _MOST_CHECKED = 8
-_OLD_LOOK_SECONDS = 10.0
+_OLD_SNAPSHOT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,11 +213,11 @@ def _why_not_now(finding: CauseFinding, diagnosis: Diagnosis, case: Case, place:
     if finding.level in (Level.STALL, Level.WAITING):
         over = next((event for event in case.events[place:] if event.get("event") == "standstill_over"), None)
         if over is not None:
-            return standstill_over_text(over)
+            return stall_over_text(over)
     return "another cause explains it now" if diagnosis.findings else "the whole recording does not show it"
 
 
-def standstill_over_text(event: Mapping[str, Any]) -> str:
+def stall_over_text(event: Mapping[str, Any]) -> str:
     """How a stall ended: the ranks continued, or the ranks that the others waited for ended."""
     seconds, ended = event.get("after_seconds"), event.get("ended")
     lasted = duration(seconds if isinstance(seconds, int | float) else None)
@@ -227,9 +227,9 @@ def standstill_over_text(event: Mapping[str, Any]) -> str:
 
 
 def _why_no_longer(case: Case) -> str:
-    if case.tempo is None:
+    if case.timing is None:
         return "the recording has no window of steady steps to judge it by again"
-    return f"not so in the latest {case.tempo.window_seconds:.0f} s that are recorded, up to step {count(case.tempo.to_step)}"
+    return f"not so in the latest {case.timing.window_seconds:.0f} s that are recorded, up to step {count(case.timing.to_step)}"
 
 
 def finding_short(finding: CauseFinding) -> str:
@@ -249,7 +249,7 @@ def who_text(finding: CauseFinding) -> str:
     return f"{ranks} on {hosts}" if hosts else ranks
 
 
-def standstill_text(still: Stall, now_ns: int) -> str:
+def stall_text(still: Stall, now_ns: int) -> str:
     """Which ranks wait for which, in what, for how long: "ranks 0,2 wait for rank 1 in all_reduce 37, for 4.1 s"."""
     return f"{_waiting(still)}, for {duration((now_ns - still.since_ns) / 1e9)}"
 
@@ -318,13 +318,13 @@ _OF_ONE_RANK = re.compile(r"rank (\d{1,6})\b")
 
 def _now(case: Case) -> Iterator[str]:
     """The stall of a running run, its age, and the age of the newest snapshot of its ranks."""
-    if case.standstill is None or not case.lasts:
+    if case.stall is None or not case.lasts:
         return
-    yield from _rows("now", [standstill_text(case.standstill, case.now_ns)])
-    newest = max((look.at_ns for look in case.looks.values()), default=None)
+    yield from _rows("now", [stall_text(case.stall, case.now_ns)])
+    newest = max((snapshot.at_ns for snapshot in case.snapshots.values()), default=None)
     if newest is None:
         yield from _rows("", ["no snapshot of the late ranks yet"])
-    elif (age := (case.now_ns - newest) / 1e9) > _OLD_LOOK_SECONDS:
+    elif (age := (case.now_ns - newest) / 1e9) > _OLD_SNAPSHOT_SECONDS:
         yield from _rows(
             "", [f"the newest snapshot of them is {duration(age)} old; paceline stack {case.run.id} takes a new one"]
         )
@@ -336,7 +336,7 @@ def _looked_at(case: Case) -> str:
 
 
 def _counted(case: Case) -> str:
-    ranks = len(case.ranks) or len(case.pulses) or case.world_size or 0
+    ranks = len(case.ranks) or len(case.heartbeats) or case.world_size or 0
     steps = max((record.step_count or 0 for record in case.ranks.values()), default=0)
     return f"{ranks} {plural(ranks, 'rank')}, {counted(steps, 'step')}"
 

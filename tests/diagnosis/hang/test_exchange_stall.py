@@ -25,8 +25,8 @@ def stood(rank, seconds=4.0, *, groups=None, **fields):
     return Heartbeat(**{"rank": rank, **known, **more, **fields})
 
 
-def observe(*pulses):
-    return StallDetector().observe({pulse.rank: pulse for pulse in pulses}, NOW)
+def observe(*heartbeats):
+    return StallDetector().observe({heartbeat.rank: heartbeat for heartbeat in heartbeats}, NOW)
 
 
 def in_lane(rank, entered, over, seconds=4.0, name="gradients/0", ranks=None, **fields):

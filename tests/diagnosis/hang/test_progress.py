@@ -1,23 +1,23 @@
-"""Whether ranks that others wait for get anywhere: a standstill and looks at its late ranks."""
+"""Whether ranks that others wait for get anywhere: a stall and snapshots of its late ranks."""
 
 from dataclasses import replace
 
 import pytest
 
 from paceline.diagnosis.case import Level, Stall
-from paceline.diagnosis.hang.stall import with_looks
+from paceline.diagnosis.hang.stall import with_snapshots
 from paceline.diagnosis.snapshots import Frame, RankSnapshot, Socket, ThreadStack
 
 SECOND = 1_000_000_000
 NOW = 1_795_000_000 * SECOND
 
 
-def standing(late=(1,), waiting=(0,), **fields):
+def a_stall(late=(1,), waiting=(0,), **fields):
     known = {"level": Level.STALL, "since_ns": NOW - 4 * SECOND, "detected_ns": NOW, "threshold_seconds": 3.0}
     return Stall(**{"late": late, "waiting": waiting, **known, **fields})
 
 
-def look(rank=1, *functions, seconds_later=0, **fields):
+def snapshot(rank=1, *functions, seconds_later=0, **fields):
     frames = tuple(
         Frame(file="/home/me/train.py", line=10, function=name, users=True) for name in functions or ("main",)
     )
@@ -40,7 +40,7 @@ def connection(remote):
 
 @pytest.fixture
 def still():
-    return standing()
+    return a_stall()
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def still():
 def test_a_late_rank_that_gets_somewhere_is_waited_for(still, seen, words):
     if "sockets" in seen:
         seen = {"sockets": tuple(connection(remote) for remote in seen["sockets"])}
-    found = with_looks(still, {1: look(**seen)})
+    found = with_snapshots(still, {1: snapshot(**seen)})
     assert (found.level, found.progress) == (Level.WAITING, words)
 
 
@@ -89,64 +89,64 @@ def test_a_late_rank_that_gets_somewhere_is_waited_for(still, seen, words):
     ],
 )
 def test_a_late_rank_that_gets_nowhere_is_a_stall(still, seen):
-    found = with_looks(still, {1: look(**seen)})
+    found = with_snapshots(still, {1: snapshot(**seen)})
     assert (found.level, found.progress) == (Level.STALL, ())
 
 
 def test_what_comes_from_a_rank_of_the_job_is_no_progress(still):
     of_the_job = replace(connection("10.0.0.7:443"), peer_host="algo-2")
     quiet = replace(connection("10.0.0.7:443"), last_received_ms=9000)
-    found = with_looks(still, {1: look(sockets=(of_the_job, quiet, connection("127.0.0.1:99")))})
+    found = with_snapshots(still, {1: snapshot(sockets=(of_the_job, quiet, connection("127.0.0.1:99")))})
     assert found.level is Level.STALL
 
 
 def test_one_of_two_late_ranks_that_gets_nowhere_is_a_stall():
-    still = standing(late=(1, 2))
-    found = with_looks(still, {1: look(1, cpu_fraction=1.0), 2: look(2)})
+    still = a_stall(late=(1, 2))
+    found = with_snapshots(still, {1: snapshot(1, cpu_fraction=1.0), 2: snapshot(2)})
     assert (found.level, found.progress) == (Level.STALL, ("cpu 1.0 cores",))
 
 
 def test_where_nobody_waits_ranks_at_rest_merely_pause_unless_one_is_stopped():
-    still = standing(late=(1, 2), waiting=())
-    assert with_looks(still, {1: look(1, cpu_fraction=1.0), 2: look(2)}).level is Level.WAITING
-    assert with_looks(still, {1: look(1, cpu_fraction=1.0), 2: look(2, state="T")}).level is Level.STALL
-    assert with_looks(still, {1: look(1), 2: look(2)}).level is Level.WAITING
+    still = a_stall(late=(1, 2), waiting=())
+    assert with_snapshots(still, {1: snapshot(1, cpu_fraction=1.0), 2: snapshot(2)}).level is Level.WAITING
+    assert with_snapshots(still, {1: snapshot(1, cpu_fraction=1.0), 2: snapshot(2, state="T")}).level is Level.STALL
+    assert with_snapshots(still, {1: snapshot(1), 2: snapshot(2)}).level is Level.WAITING
 
 
 def test_a_rank_before_the_lock_of_one_that_gets_on_is_no_stall():
     asks = (Frame(file="/venv/filelock/_api.py", line=1177, function="_poll_until_acquired"),)
-    polls = replace(look(1), stacks=(replace(look(1).stacks[0], frames=asks),))
-    still = standing(late=(1, 2))
-    for waits in (polls, look(1, wait_channel="locks_lock_inode_wait")):
-        assert with_looks(still, {1: waits, 2: look(2, cpu_fraction=0.9)}).level is Level.WAITING
-        assert with_looks(still, {1: waits, 2: look(2)}).level is Level.STALL
+    polls = replace(snapshot(1), stacks=(replace(snapshot(1).stacks[0], frames=asks),))
+    still = a_stall(late=(1, 2))
+    for waits in (polls, snapshot(1, wait_channel="locks_lock_inode_wait")):
+        assert with_snapshots(still, {1: waits, 2: snapshot(2, cpu_fraction=0.9)}).level is Level.WAITING
+        assert with_snapshots(still, {1: waits, 2: snapshot(2)}).level is Level.STALL
 
 
 def test_a_rank_nobody_could_look_at_changes_nothing(still):
-    assert with_looks(still, {}) == still
-    assert with_looks(still, {0: look(0)}).level is Level.STALL
+    assert with_snapshots(still, {}) == still
+    assert with_snapshots(still, {0: snapshot(0)}).level is Level.STALL
 
 
 def test_a_rank_whose_counters_move_stays_waited_for_while_it_sleeps_a_little():
-    still = standing(level=Level.WAITING, progress=("its counters move",))
-    assert with_looks(still, {1: look()}).level is Level.WAITING
+    still = a_stall(level=Level.WAITING, progress=("its counters move",))
+    assert with_snapshots(still, {1: snapshot()}).level is Level.WAITING
 
 
 def test_a_rank_that_burns_cpu_in_one_place_is_a_stall_after_two_minutes(still):
     busy = {"cpu_fraction": 1.0}
-    found = with_looks(still, {1: look(**busy)})
+    found = with_snapshots(still, {1: snapshot(**busy)})
     for later_on in (30, 60, 119):
-        found = with_looks(still, {1: look(seconds_later=later_on, **busy)}, found)
+        found = with_snapshots(still, {1: snapshot(seconds_later=later_on, **busy)}, found)
         assert found.level is Level.WAITING
-    assert with_looks(still, {1: look(seconds_later=121, **busy)}, found).level is Level.STALL
-    writing = look(seconds_later=121, written_bytes_per_second=1e6, **busy)
-    assert with_looks(still, {1: writing}, found).level is Level.WAITING
+    assert with_snapshots(still, {1: snapshot(seconds_later=121, **busy)}, found).level is Level.STALL
+    writing = snapshot(seconds_later=121, written_bytes_per_second=1e6, **busy)
+    assert with_snapshots(still, {1: writing}, found).level is Level.WAITING
 
 
 def test_a_rank_that_burns_cpu_here_and_there_goes_on_being_waited_for(still):
-    found = with_looks(still, {1: look(1, "tokenise", cpu_fraction=1.0)})
-    found = with_looks(still, {1: look(1, "merge", seconds_later=90, cpu_fraction=1.0)}, found)
-    found = with_looks(still, {1: look(1, "merge", seconds_later=150, cpu_fraction=1.0)}, found)
+    found = with_snapshots(still, {1: snapshot(1, "tokenise", cpu_fraction=1.0)})
+    found = with_snapshots(still, {1: snapshot(1, "merge", seconds_later=90, cpu_fraction=1.0)}, found)
+    found = with_snapshots(still, {1: snapshot(1, "merge", seconds_later=150, cpu_fraction=1.0)}, found)
     assert found.level is Level.WAITING
 
 
@@ -160,23 +160,23 @@ def test_a_rank_that_burns_cpu_here_and_there_goes_on_being_waited_for(still):
     ids=lambda frame: frame.function,
 )
 def test_stacks_tell_who_is_late_where_the_counters_cannot(frame):
-    still = standing(late=(), waiting=())
-    waits = replace(look(0), stacks=(ThreadStack(pid=100, thread="MainThread", main=True, frames=(frame,)),))
-    found = with_looks(still, {0: waits, 1: look(1)})
+    still = a_stall(late=(), waiting=())
+    waits = replace(snapshot(0), stacks=(ThreadStack(pid=100, thread="MainThread", main=True, frames=(frame,)),))
+    found = with_snapshots(still, {0: waits, 1: snapshot(1)})
     assert (found.waiting, found.late, found.basis) == ((0,), (1,), "stacks")
     # A rank in the same place that uses a CPU computes: it is late, or goes on.
-    found = with_looks(still, {0: waits, 1: replace(waits, rank=1, cpu_fraction=0.9)})
+    found = with_snapshots(still, {0: waits, 1: replace(waits, rank=1, cpu_fraction=0.9)})
     assert (found.waiting, found.late) == ((0,), (1,))
 
 
 @pytest.mark.parametrize("basis", ["calls", "phase"])
 def test_a_late_rank_that_waits_in_its_backward_pass_holds_up_nobody(basis):
     backward = (Frame(file="/venv/torch/autograd/graph.py", line=841, function="_engine_run_backward"),)
-    waits = replace(look(0), stacks=(ThreadStack(pid=100, thread="MainThread", main=True, frames=backward),))
-    still = standing(late=(0, 2), waiting=(1,), basis=basis, group="0", index=1, operation="barrier")
-    found = with_looks(still, {0: waits, 2: look(2)})
+    waits = replace(snapshot(0), stacks=(ThreadStack(pid=100, thread="MainThread", main=True, frames=backward),))
+    still = a_stall(late=(0, 2), waiting=(1,), basis=basis, group="0", index=1, operation="barrier")
+    found = with_snapshots(still, {0: waits, 2: snapshot(2)})
     assert (found.waiting, found.late, found.crossed, found.operation) == ((0, 1), (2,), (), None)
-    alone = with_looks(replace(still, late=(0,)), {0: waits})
+    alone = with_snapshots(replace(still, late=(0,)), {0: waits})
     assert (alone.waiting, alone.late, alone.crossed, alone.level) == ((0, 1), (), (0,), Level.STALL)
     computes = replace(waits, cpu_fraction=0.9)
-    assert with_looks(replace(still, late=(0,)), {0: computes}).late == (0,)
+    assert with_snapshots(replace(still, late=(0,)), {0: computes}).late == (0,)

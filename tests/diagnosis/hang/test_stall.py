@@ -1,4 +1,4 @@
-"""Who holds up whom, from made-up pulses: a job is described second by second, and the detector is asked each time."""
+"""Who holds up whom, from made-up heartbeats: a job is described second by second, and the detector is asked each time."""
 
 import time
 from dataclasses import replace
@@ -32,14 +32,16 @@ def elsewhere(rank, seconds=4.0, index=12, **fields):
     return stood(rank, seconds, groups={"0": (index, index)}, **fields)
 
 
-def later(pulse, seconds, *, moved=False):
-    at_ns = pulse.at_ns + int(seconds * SECOND)
-    return replace(pulse, at_ns=at_ns, moved_ns=at_ns if moved else pulse.moved_ns)
+def later(heartbeat, seconds, *, moved=False):
+    at_ns = heartbeat.at_ns + int(seconds * SECOND)
+    return replace(heartbeat, at_ns=at_ns, moved_ns=at_ns if moved else heartbeat.moved_ns)
 
 
-def observe(*pulses, world_size=None, detector=None):
+def observe(*heartbeats, world_size=None, detector=None):
     detector = detector or StallDetector(world_size)
-    return detector.observe({pulse.rank: pulse for pulse in pulses}, max(pulse.at_ns for pulse in pulses))
+    return detector.observe(
+        {heartbeat.rank: heartbeat for heartbeat in heartbeats}, max(heartbeat.at_ns for heartbeat in heartbeats)
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- who is late
@@ -79,7 +81,10 @@ def test_the_first_step_is_no_measure_of_the_others():
     first = [elsewhere(rank, 0.0, step_count=1, step_seconds=4.0) for rank in (0, 1)]
     assert observe(*first, detector=detector) is None
     assert detector.threshold_seconds() == 9.0
-    assert observe(*(replace(pulse, step_count=12, step_seconds=0.02) for pulse in first), detector=detector) is None
+    assert (
+        observe(*(replace(heartbeat, step_count=12, step_seconds=0.02) for heartbeat in first), detector=detector)
+        is None
+    )
     assert detector.threshold_seconds() == 3.0
 
 
@@ -94,8 +99,8 @@ def test_a_stopped_rank_is_late_beside_one_that_sleeps():
 
 
 def test_of_ranks_that_did_not_answer_those_that_show_a_wait_are_not_late():
-    pulses = [in_backward(0), stood(1, phase="communication"), stood(2, state="D")]
-    assert observe(*pulses).late == (2,)
+    heartbeats = [in_backward(0), stood(1, phase="communication"), stood(2, state="D")]
+    assert observe(*heartbeats).late == (2,)
 
 
 def test_a_rank_that_never_called_in_the_group_is_late():
@@ -132,10 +137,10 @@ def test_nobody_is_late_where_every_one_is_known_to_be_in_no_collective():
 
 
 def computing(seconds, now_seconds, cpu_seconds):
-    pulses = [stood(rank, seconds, cpu_seconds=cpu) for rank, cpu in enumerate(cpu_seconds)]
+    heartbeats = [stood(rank, seconds, cpu_seconds=cpu) for rank, cpu in enumerate(cpu_seconds)]
     return [
-        replace(later(pulse, now_seconds), moved_ns=later(pulse, now_seconds).at_ns - int(seconds * SECOND))
-        for pulse in pulses
+        replace(later(heartbeat, now_seconds), moved_ns=later(heartbeat, now_seconds).at_ns - int(seconds * SECOND))
+        for heartbeat in heartbeats
     ]
 
 
@@ -198,47 +203,47 @@ def test_an_asynchronous_collective_ahead_of_the_others_makes_nobody_late_that_h
 
 
 def test_ranks_of_different_subgroups_are_not_compared():
-    pulses = [
+    heartbeats = [
         stood(0, groups={"1": (9, 8, (0, 1))}),
         stood(1, groups={"1": (8, 8, (0, 1))}),
         stood(2, 0.5, groups={"2": (3, 3, (2, 3))}),
         stood(3, 0.5, groups={"2": (3, 3, (2, 3))}),
     ]
-    found = observe(*pulses)
+    found = observe(*heartbeats)
     assert (found.waiting, found.late, found.group) == ((0,), (1,), "1")
 
 
 def test_groups_of_one_name_and_different_members_are_two_groups():
-    pulses = [
+    heartbeats = [
         stood(0, groups={"1": (20, 20, (0, 1))}),
         stood(1, groups={"1": (20, 20, (0, 1))}),
         stood(2, groups={"1": (9, 8, (2, 3))}),
         stood(3, groups={"1": (8, 8, (2, 3))}),
     ]
-    assert observe(*pulses).late == (3,)
+    assert observe(*heartbeats).late == (3,)
 
 
 def test_the_members_of_a_group_may_be_known_from_its_calls_alone():
-    pulses = [stood(rank, groups={"1": (9 - rank, 8)}, group_ranks={"1": (0, 1)}) for rank in (0, 1)]
-    assert observe(*pulses, stood(2, 0.2, groups={"1": (1, 1)})).late == (1,)
+    heartbeats = [stood(rank, groups={"1": (9 - rank, 8)}, group_ranks={"1": (0, 1)}) for rank in (0, 1)]
+    assert observe(*heartbeats, stood(2, 0.2, groups={"1": (1, 1)})).late == (1,)
 
 
 def test_the_rank_at_the_end_of_a_chain_is_late():
-    pulses = [
+    heartbeats = [
         stood(0, groups={"0": (13, 12), "1": (4, 4, (1, 2))}),
         stood(1, groups={"0": (12, 12), "1": (5, 4, (1, 2))}),
         stood(2, groups={"0": (12, 12), "1": (4, 4, (1, 2))}),
     ]
-    found = observe(*pulses)
+    found = observe(*heartbeats)
     assert (found.waiting, found.late) == ((0, 1), (2,))
 
 
 def test_ranks_that_wait_for_each_other_in_a_circle_accuse_nobody():
-    pulses = [
+    heartbeats = [
         stood(0, groups={"0": (13, 12), "1": (4, 4, (0, 1))}),
         stood(1, groups={"0": (12, 12), "1": (5, 4, (0, 1))}),
     ]
-    found = observe(*pulses)
+    found = observe(*heartbeats)
     assert (found.waiting, found.late, found.crossed) == ((0, 1), (), (0, 1))
 
 
@@ -248,8 +253,10 @@ def peer_call(operation, peer):
 
 @pytest.mark.parametrize("calls", [{}, {"0": 20}])
 def test_two_ranks_that_each_receive_from_the_other_wait_crosswise(calls):
-    pulses = [stood(rank, phase="communication", calls=calls, last_call=peer_call("recv", 1 - rank)) for rank in (0, 1)]
-    found = observe(*pulses)
+    heartbeats = [
+        stood(rank, phase="communication", calls=calls, last_call=peer_call("recv", 1 - rank)) for rank in (0, 1)
+    ]
+    found = observe(*heartbeats)
     assert (found.waiting, found.late, found.crossed) == ((0, 1), (), (0, 1))
 
 
@@ -260,16 +267,16 @@ def test_a_third_rank_that_waits_for_them_has_no_part_in_their_circle():
 
 
 def test_a_barrier_of_one_rank_and_an_all_reduce_of_the_other_wait_crosswise():
-    pulses = [
+    heartbeats = [
         stood(rank, phase="communication", calls={"0": 8}, last_call=call(operation))
         for rank, operation in enumerate(("barrier", "all_reduce"))
     ]
-    assert observe(*pulses).crossed == (0, 1)
+    assert observe(*heartbeats).crossed == (0, 1)
 
 
 def test_ranks_that_wait_in_the_same_call_are_not_crossed():
-    pulses = [stood(rank, phase="communication", calls={"0": 8}, last_call=call("all_reduce")) for rank in (0, 1)]
-    found = observe(*pulses)
+    heartbeats = [stood(rank, phase="communication", calls={"0": 8}, last_call=call("all_reduce")) for rank in (0, 1)]
+    found = observe(*heartbeats)
     assert (found.waiting, found.late, found.crossed) == ((0, 1), (), ())
 
 
@@ -320,7 +327,7 @@ def test_nothing_is_said_of_nothing():
     assert StallDetector(2).observe({}, NOW) is None
 
 
-def test_an_old_pulse_says_nothing():
+def test_an_old_heartbeat_says_nothing():
     old = replace(in_backward(0), at_ns=NOW - 60 * SECOND, moved_ns=NOW - 90 * SECOND)
     assert observe(old, elsewhere(1, 0.5)) is None
 
@@ -361,7 +368,7 @@ def test_a_long_compile_on_all_ranks_is_let_be_for_half_a_minute():
 
     def all_alone(seconds):
         ranks = [starting(rank, 0.0, phase="starting", groups={}, cpu_seconds=seconds) for rank in (0, 1)]
-        return observe(*(later(pulse, seconds) for pulse in ranks), detector=detector)
+        return observe(*(later(heartbeat, seconds) for heartbeat in ranks), detector=detector)
 
     assert not any(all_alone(float(second)) for second in range(30))
     assert all_alone(31.0)
@@ -370,7 +377,7 @@ def test_a_long_compile_on_all_ranks_is_let_be_for_half_a_minute():
 # ------------------------------------------------------------------------------------------------------------ over time
 
 
-def test_a_standstill_keeps_its_beginning_while_it_lasts():
+def test_a_stall_keeps_its_beginning_while_it_lasts():
     detector = StallDetector(2)
     first = observe(in_backward(0), elsewhere(1), detector=detector)
     again = observe(later(in_backward(0), 9), later(elsewhere(1), 9), detector=detector)
@@ -417,7 +424,7 @@ def test_a_new_attempt_starts_afresh():
     assert detector.threshold_seconds() == 5.0
 
 
-def test_pulses_of_the_attempt_before_are_passed_over():
+def test_heartbeats_of_the_attempt_before_are_passed_over():
     found = observe(in_backward(0, attempt=1), elsewhere(1, attempt=1), in_backward(2, 90.0, attempt=0))
     assert (found.waiting, found.late, found.attempt) == ((0,), (1,), 1)
 
@@ -431,7 +438,7 @@ def test_what_a_comparison_costs_grows_as_the_number_of_ranks(subgroups):
 def compared_in(ranks, subgroups):
     """CPU seconds of one comparison, of which one rank is late; the least of three."""
     members = [tuple(range(first, ranks, subgroups)) for first in range(subgroups)]
-    pulses = {
+    heartbeats = {
         rank: stood(
             rank,
             groups={"0": (13 - (rank == 77), 12), "1": (40, 40, members[rank % subgroups])},
@@ -442,7 +449,7 @@ def compared_in(ranks, subgroups):
     detector, took = StallDetector(ranks), []
     for _ in range(3):
         start = time.process_time()
-        found = detector.observe(pulses, NOW)
+        found = detector.observe(heartbeats, NOW)
         took.append(time.process_time() - start)
     assert found.late == (77,)
     assert len(found.waiting) == ranks - 1

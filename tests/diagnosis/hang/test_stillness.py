@@ -1,4 +1,4 @@
-"""What two looks at a rank, and its pulses, prove of what it did between them."""
+"""What two snapshots of a rank, and its heartbeats, prove of what it did between them."""
 
 from dataclasses import replace
 
@@ -29,9 +29,9 @@ def after(seconds, **fields):
     return replace(IDLE, at_ns=int(seconds * SECOND), **fields)
 
 
-def test_nothing_moved_from_the_first_look_to_the_last():
+def test_nothing_moved_from_the_first_snapshot_to_the_last():
     still = seen_still(seen_still(seen_still(None, IDLE), after(2.0)), after(7.0))
-    assert (still.looks, still.seconds) == (3, 7.0)
+    assert (still.snapshots, still.seconds) == (3, 7.0)
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def test_nothing_moved_from_the_first_look_to_the_last():
         {"pid": 8},
     ],
 )
-def test_what_went_on_between_two_looks_begins_it_anew(seen):
+def test_what_went_on_between_two_snapshots_begins_it_anew(seen):
     still = seen_still(seen_still(None, replace(IDLE, sockets=(SOCKET,))), after(2.0, **seen))
-    assert (still.looks, still.seconds) == (1, 0.0)
+    assert (still.snapshots, still.seconds) == (1, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ def test_what_went_on_between_two_looks_begins_it_anew(seen):
         {"state": None},
     ],
 )
-def test_a_look_with_something_that_moves_or_too_little_to_tell_proves_nothing(seen):
+def test_a_snapshot_with_something_that_moves_or_too_little_to_tell_proves_nothing(seen):
     assert seen_still(seen_still(None, IDLE), after(2.0, **seen)) is None
 
 
 def test_a_stopped_rank_does_nothing_whatever_its_counters_say():
     stopped = {"state": "T", "cpu_fraction": None, "read_bytes_per_second": None, "written_bytes_per_second": None}
-    assert seen_still(seen_still(None, after(0.0, **stopped)), after(2.0, **stopped)).looks == 2
+    assert seen_still(seen_still(None, after(0.0, **stopped)), after(2.0, **stopped)).snapshots == 2
 
 
 @pytest.mark.parametrize(
@@ -86,27 +86,27 @@ def test_a_wait_for_a_disk_or_a_file_system_is_told_from_others(seen, expected):
     assert waits_for_files(replace(IDLE, **seen)) is expected
 
 
-def pulse(at, cpu, state="S"):
+def heartbeat(at, cpu, state="S"):
     return {1: Heartbeat(host="a", rank=1, at_ns=int(at * SECOND), moved_ns=0, state=state, cpu_seconds=cpu)}
 
 
-def test_pulses_say_since_when_a_rank_has_used_no_cpu():
+def test_heartbeats_say_since_when_a_rank_has_used_no_cpu():
     use = CpuUse()
     for at in range(10):
-        use.note(pulse(at, 5.0 + min(at, 3)))
+        use.note(heartbeat(at, 5.0 + min(at, 3)))
     assert use.idle_since_ns(1) == 3 * SECOND
-    use.note(pulse(9.5, 8.0, state="R"))
+    use.note(heartbeat(9.5, 8.0, state="R"))
     assert use.idle_since_ns(1) == int(9.5 * SECOND)
 
 
 def test_a_share_of_a_full_core_is_seen_over_time():
     use = CpuUse()
     for half in range(40):
-        use.note(pulse(half / 2, 5.0 + 0.1 * half))
+        use.note(heartbeat(half / 2, 5.0 + 0.1 * half))
     assert use.idle_since_ns(1) >= 18 * SECOND
 
 
 def test_without_counters_nothing_is_known():
     use = CpuUse()
-    use.note(pulse(1, None))
+    use.note(heartbeat(1, None))
     assert use.idle_since_ns(1) is None

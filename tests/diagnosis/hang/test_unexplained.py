@@ -17,11 +17,11 @@ STALL = Stall(level=Level.STALL, since_ns=0, detected_ns=3, threshold_seconds=3.
 STACK = ThreadStack(
     pid=5, thread="MainThread", main=True, frames=(Frame(file="train.py", line=8, function="main", users=True),)
 )
-LOOK = RankSnapshot(host="a", rank=1, pid=5, at_ns=1, state="S", stacks=(STACK,))
+SNAPSHOT = RankSnapshot(host="a", rank=1, pid=5, at_ns=1, state="S", stacks=(STACK,))
 
 
-def a_case(standstill=STALL):
-    return Case(run=RUN, now_ns=9, lasts=True, standstill=standstill, looks={1: LOOK})
+def a_case(stall=STALL):
+    return Case(run=RUN, now_ns=9, lasts=True, stall=stall, snapshots={1: SNAPSHOT})
 
 
 def test_who_stands_and_where_is_told_although_nobody_knows_why():
@@ -60,7 +60,7 @@ HANG = Confirmation(
 
 
 def test_a_job_that_was_stopped_for_a_hang_always_has_a_finding_with_what_was_looked_at():
-    (found,) = diagnose(replace(a_case(None), looks={}, confirmation=HANG), ()).findings
+    (found,) = diagnose(replace(a_case(None), snapshots={}, confirmation=HANG), ()).findings
     assert (found.code, found.ranks, found.confidence) == ("unclear", (0, 1), Confidence.UNCLEAR)
     assert found.saw == (str(HANG.proof), *HANG.seen)
 

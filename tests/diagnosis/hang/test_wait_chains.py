@@ -7,7 +7,7 @@ from paceline.diagnosis.hang.wait_chains import (
     Chains,
     Delay,
     Delayed,
-    Standing,
+    GroupProgress,
     Together,
     follow_chains,
     messages_as_groups,
@@ -17,28 +17,30 @@ _SEEDS = range(40)
 
 
 def _follow(
-    groups: Mapping[str, Mapping[int, Standing]], members: Mapping[str, tuple[int, ...]], silent: tuple[int, ...] = ()
+    groups: Mapping[str, Mapping[int, GroupProgress]],
+    members: Mapping[str, tuple[int, ...]],
+    silent: tuple[int, ...] = (),
 ) -> Chains[str]:
     everybody = {rank for ranks in members.values() for rank in ranks}
     return follow_chains(groups, members, everybody - {*silent})
 
 
-def _in(number: int) -> Standing:
-    return Standing(number, number)
+def _in(number: int) -> GroupProgress:
+    return GroupProgress(number, number)
 
 
 def test_nothing_that_is_open_is_no_wait() -> None:
-    assert _follow({"0": {0: Standing(6), 1: Standing(5)}}, {"0": (0, 1)}) == Chains()
+    assert _follow({"0": {0: GroupProgress(6), 1: GroupProgress(5)}}, {"0": (0, 1)}) == Chains()
 
 
 def test_a_rank_that_has_not_issued_the_collective_is_the_end() -> None:
-    found = _follow({"0": {0: _in(5), 1: Standing(4), 2: _in(5)}}, {"0": (0, 1, 2)})
+    found = _follow({"0": {0: _in(5), 1: GroupProgress(4), 2: _in(5)}}, {"0": (0, 1, 2)})
     assert found.ends == (1,) and found.waiting == (0, 2) and not found.together
     assert found.delays == (Delayed(1, Delay.NOT_COME, "0", 5, (0, 2)),)
 
 
 def test_a_collective_that_is_over_elsewhere_shows_the_device_that_is_behind() -> None:
-    found = _follow({"0": {0: _in(9), 1: Standing(9, 7), 2: _in(9)}}, {"0": (0, 1, 2)})
+    found = _follow({"0": {0: _in(9), 1: GroupProgress(9, 7), 2: _in(9)}}, {"0": (0, 1, 2)})
     assert found.ends == (1,)
     assert found.delays == (Delayed(1, Delay.BEHIND, "0", 7, (0, 2)),)
 
@@ -54,10 +56,10 @@ def test_a_member_without_anything_in_a_group_is_late_if_its_recorder_was_read()
 def test_a_chain_over_groups_ends_at_the_rank_that_waits_for_nobody() -> None:
     members = {"1": (0, 1), "2": (2, 3), "3": (0, 2), "4": (1, 3)}
     groups = {
-        "1": {0: Standing(4), 1: Standing(4)},
-        "2": {2: _in(4), 3: Standing(3)},
-        "3": {0: _in(4), 2: Standing(3)},
-        "4": {1: _in(4), 3: Standing(3)},
+        "1": {0: GroupProgress(4), 1: GroupProgress(4)},
+        "2": {2: _in(4), 3: GroupProgress(3)},
+        "3": {0: _in(4), 2: GroupProgress(3)},
+        "4": {1: _in(4), 3: GroupProgress(3)},
     }
     found = _follow(groups, members)
     assert found.ends == (3,) and found.waiting == (0, 1, 2)
@@ -65,42 +67,42 @@ def test_a_chain_over_groups_ends_at_the_rank_that_waits_for_nobody() -> None:
 
 
 def test_if_all_members_are_in_nobody_is_missing() -> None:
-    found = _follow({"0": {rank: Standing(6, 5) for rank in range(3)}}, {"0": (0, 1, 2)})
+    found = _follow({"0": {rank: GroupProgress(6, 5) for rank in range(3)}}, {"0": (0, 1, 2)})
     assert not found.ends and found.waiting == (0, 1, 2)
     assert found.together == (Together("0", 5, (0, 1, 2)),)
 
 
 def test_a_rank_inside_a_collective_that_does_not_end_is_not_missing_in_another_group() -> None:
     members = {"tp": (0, 1), "dp": (0, 2)}
-    found = _follow({"tp": {0: _in(7), 1: _in(7)}, "dp": {0: Standing(2), 2: _in(3)}}, members)
+    found = _follow({"tp": {0: _in(7), 1: _in(7)}, "dp": {0: GroupProgress(2), 2: _in(3)}}, members)
     assert not found.ends
     assert found.together == (Together("tp", 7, (0, 1)),)
 
 
 def test_all_members_in_and_one_of_them_queued_behind_another_group_is_no_hung_collective() -> None:
     members = {"tp": (0, 1), "pp": (1, 2)}
-    found = _follow({"tp": {0: _in(7), 1: _in(7)}, "pp": {1: _in(3), 2: Standing(2)}}, members)
+    found = _follow({"tp": {0: _in(7), 1: _in(7)}, "pp": {1: _in(3), 2: GroupProgress(2)}}, members)
     assert found.ends == (2,) and not found.together
 
 
 def test_what_is_queued_behind_another_group_says_nothing_about_whom_a_rank_waits_for() -> None:
     # All wait in "tp". Rank 0's host ran ahead into "dp"; rank 1 waits for its device before it goes there.
     members = {"tp": (0, 1), "dp": (0, 1, 2)}
-    groups = {"tp": {0: _in(7), 1: _in(7)}, "dp": {0: Standing(3, 3, first=False), 1: Standing(2), 2: _in(3)}}
+    groups = {"tp": {0: _in(7), 1: _in(7)}, "dp": {0: GroupProgress(3, 3, first=False), 1: GroupProgress(2), 2: _in(3)}}
     found = _follow(groups, members)
     assert not found.ends and found.together == (Together("tp", 7, (0, 1)),)
 
 
 def test_a_rank_that_has_issued_the_collective_delays_it_while_it_waits_in_another_group() -> None:
     members = {"tp": (0, 1), "dp": (1, 2)}
-    groups = {"tp": {0: Standing(6), 1: _in(7)}, "dp": {1: Standing(3, 3, first=False), 2: _in(3)}}
+    groups = {"tp": {0: GroupProgress(6), 1: _in(7)}, "dp": {1: GroupProgress(3, 3, first=False), 2: _in(3)}}
     found = _follow(groups, members)
     assert found.ends == (0,) and found.waiting == (1, 2)
 
 
 def test_a_rank_is_behind_if_what_it_is_in_is_over_elsewhere_and_the_next_is_queued() -> None:
     members = {"tp": (0, 1), "dp": (1, 2)}
-    groups = {"tp": {0: Standing(7), 1: _in(7)}, "dp": {1: Standing(3, 3, first=False), 2: _in(3)}}
+    groups = {"tp": {0: GroupProgress(7), 1: _in(7)}, "dp": {1: GroupProgress(3, 3, first=False), 2: _in(3)}}
     found = _follow(groups, members)
     assert found.ends == (1,)
     assert found.delays == (Delayed(1, Delay.QUEUED, "dp", 3, (2,)),)
@@ -148,9 +150,9 @@ def test_devices_that_are_behind_are_the_ends_wherever_they_are(seed: int) -> No
     behind = draw.sample(range(world), draw.randint(1, world - 1))
     issued, opened = draw.randint(20, 30), draw.randint(2, 9)
     at = {
-        rank: Standing(issued, opened)
+        rank: GroupProgress(issued, opened)
         if rank in behind
-        else Standing(issued + draw.randint(0, 3), draw.randint(11, 20))
+        else GroupProgress(issued + draw.randint(0, 3), draw.randint(11, 20))
         for rank in range(world)
     }
     # The others are not equally far: those that are behind the furthest delay them too, but wait themselves.
@@ -196,13 +198,13 @@ def test_a_rank_that_was_not_read_is_never_an_end(seed: int) -> None:
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_ranks_that_are_all_over_everywhere_wait_for_nobody(seed: int) -> None:
     groups, members, _ = _grid_with_one_late_rank(random.Random(seed))
-    over = {name: {rank: Standing(one.issued) for rank, one in at.items()} for name, at in groups.items()}
+    over = {name: {rank: GroupProgress(one.issued) for rank, one in at.items()} for name, at in groups.items()}
     assert _follow(over, members) == Chains()
 
 
 def _grid_with_one_late_rank(
     draw: random.Random,
-) -> tuple[dict[str, dict[int, Standing]], dict[str, tuple[int, ...]], int]:
+) -> tuple[dict[str, dict[int, GroupProgress]], dict[str, tuple[int, ...]], int]:
     """Rows and columns of a grid of ranks, each a group; every rank calls its row, then its column, round after round, and one stops."""
     rows, columns = draw.randint(2, 5), draw.randint(2, 5)
     ranks = [(row, column) for row in range(rows) for column in range(columns)]
@@ -229,7 +231,9 @@ def _grid_with_one_late_rank(
                 inside = {one: where for one, where in inside.items() if where != name}
     return (
         {
-            name: {rank: Standing(count, count if count > over[name] else None) for rank, count in of_group.items()}
+            name: {
+                rank: GroupProgress(count, count if count > over[name] else None) for rank, count in of_group.items()
+            }
             for name, of_group in issued.items()
         },
         members,

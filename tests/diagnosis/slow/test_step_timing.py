@@ -4,7 +4,7 @@ import pytest
 
 from paceline.diagnosis.case import HostTiming, RankTiming, StepTiming
 from paceline.diagnosis.flight_recorder import TraceEntry
-from paceline.diagnosis.slow.step_timing import StepTimer, slow_since, wants_look
+from paceline.diagnosis.slow.step_timing import StepTimer, slow_since, wants_snapshot
 
 SECOND = 1_000_000_000
 MS = 1_000_000
@@ -52,57 +52,57 @@ class Job:
                     recent = [entry for entry in self.entries[rank] if now - 11 * SECOND < entry.created_ns <= now]
                     self.tracker.trace(rank, recent)
             now += SECOND
-        return self.tracker.tempo(now)
+        return self.tracker.timing(now)
 
 
 def test_a_job_that_steps_evenly_is_nobodys_fault():
-    tempo = Job(lambda rank, step: 0).run()
-    assert tempo.step_seconds == pytest.approx(0.02, rel=0.01)
-    assert tempo.window_seconds == pytest.approx(20, abs=1)
-    assert tempo.collectives_per_step == 1
-    assert [rank.slow_since_step for rank in tempo.ranks] == [None, None]
-    assert wants_look(tempo) == ()
+    timing = Job(lambda rank, step: 0).run()
+    assert timing.step_seconds == pytest.approx(0.02, rel=0.01)
+    assert timing.window_seconds == pytest.approx(20, abs=1)
+    assert timing.collectives_per_step == 1
+    assert [rank.slow_since_step for rank in timing.ranks] == [None, None]
+    assert wants_snapshot(timing) == ()
 
 
 def test_a_straggler_from_the_start():
-    tempo = Job(lambda rank, step: 30 * rank).run()
-    zero, one = tempo.ranks
+    timing = Job(lambda rank, step: 30 * rank).run()
+    zero, one = timing.ranks
     assert one.lags == pytest.approx((0.03,))
     assert (one.late_seconds, zero.late_seconds) == pytest.approx((0.03, 0.0))
     assert one.slow_since_step == 0
     assert zero.own_seconds == pytest.approx(0.02, rel=0.05)
     assert one.own_seconds == pytest.approx(0.05, rel=0.05)
-    assert wants_look(tempo) == (1,)
+    assert wants_snapshot(timing) == (1,)
 
 
 def test_a_straggler_that_begins_later_is_dated():
-    tempo = Job(lambda rank, step: 30 * (rank == 0 and step >= 300)).run()
-    assert tempo.ranks[0].slow_since_step == pytest.approx(300, abs=30)
-    assert tempo.step_seconds == pytest.approx(0.05, rel=0.02)
+    timing = Job(lambda rank, step: 30 * (rank == 0 and step >= 300)).run()
+    assert timing.ranks[0].slow_since_step == pytest.approx(300, abs=30)
+    assert timing.step_seconds == pytest.approx(0.05, rel=0.02)
 
 
 def test_a_straggler_that_has_recovered_is_none():
-    tempo = Job(lambda rank, step: 30 * (rank == 1 and 100 <= step < 200), steps=2000).run()
-    assert tempo.ranks[1].slow_since_step is None
+    timing = Job(lambda rank, step: 30 * (rank == 1 and 100 <= step < 200), steps=2000).run()
+    assert timing.ranks[1].slow_since_step is None
 
 
 def test_without_flight_recorders_its_own_time_tells():
     job = Job(lambda rank, step: 30 * rank)
-    tempo = job.run(traces=False, communication=lambda rank, seconds: 0.0 if rank else seconds * 0.6)
-    assert tempo.ranks[1].lags is None
-    assert tempo.ranks[1].own_seconds == pytest.approx(0.05, rel=0.05)
-    assert tempo.ranks[0].own_seconds == pytest.approx(0.02, rel=0.05)
-    assert tempo.ranks[1].slow_since_step == 0
-    assert tempo.ranks[0].slow_since_step is None
+    timing = job.run(traces=False, communication=lambda rank, seconds: 0.0 if rank else seconds * 0.6)
+    assert timing.ranks[1].lags is None
+    assert timing.ranks[1].own_seconds == pytest.approx(0.05, rel=0.05)
+    assert timing.ranks[0].own_seconds == pytest.approx(0.02, rel=0.05)
+    assert timing.ranks[1].slow_since_step == 0
+    assert timing.ranks[0].slow_since_step is None
 
 
 def test_unknown_times_stay_unknown():
-    tempo = Job(lambda rank, step: 0).run(traces=False)
-    assert (tempo.ranks[0].own_seconds, tempo.ranks[0].lags, tempo.spread_seconds) == (None, None, None)
+    timing = Job(lambda rank, step: 0).run(traces=False)
+    assert (timing.ranks[0].own_seconds, timing.ranks[0].lags, timing.spread_seconds) == (None, None, None)
 
 
-def test_too_few_steps_are_no_tempo():
-    assert StepTimer().tempo(START) is None
+def test_too_few_steps_are_no_timing():
+    assert StepTimer().timing(START) is None
     assert Job(lambda rank, step: 0, steps=10).run() is None
 
 
@@ -112,7 +112,7 @@ def test_a_new_attempt_begins_anew():
     job.tracker.progress(
         "algo-1", START + 100 * SECOND, {"0": {"rank": 0, "attempt": 1, "step_count": 0, "step_seconds": 0.0}}
     )
-    assert job.tracker.tempo(START + 101 * SECOND) is None
+    assert job.tracker.timing(START + 101 * SECOND) is None
 
 
 def test_the_host_over_the_window():
@@ -128,13 +128,13 @@ def test_the_host_over_the_window():
         if second % 5 == 0:
             line["cgroup"] = {"throttled_count": second * 5, "period_count": second * 10, "cpu_quota_cpus": 0.5}
         job.tracker.telemetry("algo-1", line)
-    tempo = job.run()
-    (host,) = tempo.hosts
+    timing = job.run()
+    (host,) = timing.hosts
     assert (host.cpu_count, host.busy_fraction, host.cpu_quota_cpus) == (4, 0.5, 0.5)
     assert (host.throttled_fraction, host.pressure_cpu, host.ranks_cpu) == pytest.approx((0.5, 0.25, 0.9))
     assert host.sent_bytes_per_second == pytest.approx(1e6)
-    assert tempo.ranks[0].cpu_fraction == pytest.approx(0.9)
-    assert tempo.ranks[1].cpu_fraction is None
+    assert timing.ranks[0].cpu_fraction == pytest.approx(0.9)
+    assert timing.ranks[1].cpu_fraction is None
 
 
 def test_of_thousands_of_ranks_the_samples_are_thinned():
@@ -143,7 +143,7 @@ def test_of_thousands_of_ranks_the_samples_are_thinned():
         totals = {"attempt": 0, "step_count": second * 10, "step_seconds": float(second)}
         tracker.progress("algo-1", START + second * SECOND, {str(r): {"rank": r, **totals} for r in range(2000)})
     assert max(len(series.samples) for series in tracker._series.values()) <= 61
-    assert tracker.tempo(START + 80 * SECOND).step_seconds == pytest.approx(0.1)
+    assert tracker.timing(START + 80 * SECOND).step_seconds == pytest.approx(0.1)
 
 
 def test_a_single_slow_step_begins_nothing():
@@ -166,4 +166,4 @@ def test_a_slow_exchange_asks_for_one_rank_of_each_host():
         for n in range(4)
     )
     known = {"window_seconds": 20.0, "from_step": 0, "to_step": 100, "step_seconds": 0.1}
-    assert wants_look(StepTiming(ranks=ranks, hosts=(HostTiming(host="algo-1"),), **known)) == (0, 2)
+    assert wants_snapshot(StepTiming(ranks=ranks, hosts=(HostTiming(host="algo-1"),), **known)) == (0, 2)

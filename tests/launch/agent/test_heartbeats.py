@@ -1,4 +1,4 @@
-"""Pulses from real rings: when a rank last moved, and when its flight recorder is asked."""
+"""Heartbeats from real rings: when a rank last moved, and when its flight recorder is asked."""
 
 import json
 import os
@@ -86,10 +86,10 @@ class Rank:
         with self.ring.path.with_suffix(".texts").open("a") as texts:
             texts.write(json.dumps(["group", number, name, ranks, "paceline"]) + "\n")
 
-    def pulse(self, at_seconds):
+    def heartbeat(self, at_seconds):
         self.collector.look()
-        pulses, _ = self.watch.look(self.collector, T0 + int(at_seconds * SECOND))
-        return pulses[0]
+        heartbeats, _ = self.watch.look(self.collector, T0 + int(at_seconds * SECOND))
+        return heartbeats[0]
 
     def close(self):
         self.server.shutdown()
@@ -107,11 +107,11 @@ def rank(tmp_path):
 
 def test_a_rank_that_steps_moved_at_its_last_step(rank):
     rank.step(5, 9.5)
-    found = rank.pulse(10)
+    found = rank.heartbeat(10)
     assert (found.rank, found.step_count) == (3, 5)
     assert found.moved_ns == T0 + int(9.5 * SECOND)
     rank.step(8, 10.8)
-    found = rank.pulse(11)
+    found = rank.heartbeat(11)
     assert found.moved_ns == T0 + int(10.8 * SECOND)
     assert found.step_seconds == pytest.approx(0.1)
 
@@ -119,61 +119,61 @@ def test_a_rank_that_steps_moved_at_its_last_step(rank):
 def test_the_first_step_of_a_rank_does_not_count_for_its_pace(rank):
     rank.step(5, 9.5)
     rank.ring.cells[Cell.STEP_TOTAL_NS] = int(20.4 * SECOND)
-    assert rank.pulse(10).step_seconds == pytest.approx(0.1)
+    assert rank.heartbeat(10).step_seconds == pytest.approx(0.1)
 
 
 def test_a_rank_that_stands_keeps_the_moment_at_which_it_moved_last(rank):
     rank.step(5, 9.5)
-    assert [rank.pulse(at).moved_ns for at in (10, 11, 20)] == [T0 + int(9.5 * SECOND)] * 3
+    assert [rank.heartbeat(at).moved_ns for at in (10, 11, 20)] == [T0 + int(9.5 * SECOND)] * 3
 
 
 def test_a_flight_recorder_is_asked_only_of_a_rank_that_stands(rank):
     rank.step(5, 9.5)
-    assert [rank.pulse(at).groups for at in (10, 10.5, 11)] == [None] * 3
+    assert [rank.heartbeat(at).groups for at in (10, 10.5, 11)] == [None] * 3
     assert rank.server.asked == 0
-    found = rank.pulse(12)
+    found = rank.heartbeat(12)
     assert [(group.enqueued, group.completed) for group in found.groups] == [(5, 4)]
-    assert rank.pulse(12.5).groups == found.groups
+    assert rank.heartbeat(12.5).groups == found.groups
     assert rank.server.asked == 1
 
 
 def test_the_flight_recorder_of_a_rank_that_exits_is_left_alone(rank):
     rank.step(5, 9.5)
     rank.ring.cells[Cell.LEAVING_NS] = T0
-    assert [rank.pulse(at).groups for at in (10, 12, 30)] == [None] * 3
+    assert [rank.heartbeat(at).groups for at in (10, 12, 30)] == [None] * 3
     assert rank.watch.traces(rank.collector) == {} and rank.server.asked == 0
 
 
 def test_a_long_usual_step_is_no_reason_to_ask(rank):
     rank.step(5, 9.5, seconds=10)
-    rank.pulse(10)
-    rank.pulse(25)
+    rank.heartbeat(10)
+    rank.heartbeat(25)
     assert rank.server.asked == 0
-    rank.pulse(31)
+    rank.heartbeat(31)
     assert rank.server.asked == 1
 
 
 def test_a_flight_recorder_that_goes_on_is_movement_too(rank):
     rank.step(5, 9.5)
-    rank.pulse(10)
-    rank.pulse(13)
+    rank.heartbeat(10)
+    rank.heartbeat(13)
     rank.server.enqueued = 6
-    assert rank.pulse(15).moved_ns == T0 + 15 * SECOND
+    assert rank.heartbeat(15).moved_ns == T0 + 15 * SECOND
 
 
 def test_counters_from_before_a_movement_are_not_shown_after_it(rank):
     rank.step(5, 9.5)
-    rank.pulse(10)
-    assert rank.pulse(13).groups
+    rank.heartbeat(10)
+    assert rank.heartbeat(13).groups
     rank.step(6, 13.5)
-    assert rank.pulse(14).groups is None
+    assert rank.heartbeat(14).groups is None
 
 
 def test_a_send_after_a_collective_leaves_the_count_of_collectives_known(rank):
     send, reduce = OPERATIONS.index("send"), OPERATIONS.index("allreduce")
     for at, (code, index) in enumerate(((reduce, 1), (reduce, 2), (send, 0))):
         rank.ring.write(RecordKind.CALL, code, index, T0 + at, 1, 0, 0, 8, at)
-    found = rank.pulse(1)
+    found = rank.heartbeat(1)
     assert list(found.calls.values()) == [2]
     assert found.last_call.operation == "send"
 
@@ -198,7 +198,7 @@ def test_how_far_a_rank_is_in_our_own_groups_needs_no_asking(rank):
     rank.group(77, "gradients/0", [1, 3])
     rank.exchange(0, 8, over=7, at_seconds=9.4)
     rank.exchange(1, 3, over=3, at_seconds=9.5, group=77)
-    world, lane = rank.pulse(10).exchanges
+    world, lane = rank.heartbeat(10).exchanges
     assert (world.name, world.enqueued, world.completed, world.everybody, world.ranks) == ("0", 8, 7, True, None)
     assert (world.operation, world.dtype, world.numel) == ("all_reduce", "float32", 100)
     assert (lane.name, lane.enqueued, lane.completed, lane.everybody, lane.ranks) == (
@@ -213,18 +213,18 @@ def test_how_far_a_rank_is_in_our_own_groups_needs_no_asking(rank):
 
 def test_an_exchange_that_ends_is_movement(rank):
     rank.exchange(0, 1, over=0, at_seconds=9.5)
-    rank.pulse(10)
-    stood = rank.pulse(14).moved_ns
+    rank.heartbeat(10)
+    stood = rank.heartbeat(14).moved_ns
     rank.ring.cells[FIRST_CELL + 2] = 1
-    assert rank.pulse(15).moved_ns == T0 + 15 * SECOND > stood
+    assert rank.heartbeat(15).moved_ns == T0 + 15 * SECOND > stood
 
 
 def test_of_a_group_in_both_sources_the_ring_has_the_whole(rank):
     rank.group(1, "0", [0, 1])
     rank.exchange(0, 8, over=8, at_seconds=9.5)
     rank.server.entries = [in_group_0(5)]
-    rank.pulse(10)
-    found = rank.pulse(14)
+    rank.heartbeat(10)
+    found = rank.heartbeat(14)
     assert rank.server.asked == 1
     assert (found.groups, [c.enqueued for c in found.exchanges]) == ((), [8])
     assert [(entry.index, entry.operation) for entry in rank.watch.traces(rank.collector)[3]] == [(8, "all_reduce")]
@@ -235,7 +235,7 @@ def test_traces_hold_what_torch_and_what_we_ran_in_the_order_of_time(rank):
     rank.exchange(0, 1, over=1, at_seconds=0.5, group=77)
     rank.exchange(0, 2, over=2, at_seconds=2.5, group=77)
     rank.server.entries = [in_group_0(5), in_group_0(SECOND)]
-    rank.pulse(10)
+    rank.heartbeat(10)
     found = rank.watch.traces(rank.collector)[3]
     assert [(entry.group, entry.index) for entry in found] == [
         *(("0", 5), ("gradients/0", 1)),
@@ -246,15 +246,15 @@ def test_traces_hold_what_torch_and_what_we_ran_in_the_order_of_time(rank):
 
 def test_sends_and_receives_of_ours_are_no_entries(rank):
     rank.exchange(0, 1, over=1, at_seconds=0.5, operation="send")
-    rank.pulse(10)
+    rank.heartbeat(10)
     assert rank.watch.traces(rank.collector) == {}
 
 
 def test_a_group_whose_first_exchange_came_since_the_last_look_is_known_to_be_ours(rank):
-    rank.pulse(10)
+    rank.heartbeat(10)
     rank.group(1, "0", [0, 1])
     rank.exchange(0, 1, over=1, at_seconds=10.1)
     rank.server.entries = [in_group_0(1)]
     assert rank.watch.traces(rank.collector) == {}
-    rank.pulse(11)
+    rank.heartbeat(11)
     assert [(entry.index, entry.dtype) for entry in rank.watch.traces(rank.collector)[3]] == [(1, "float32")]

@@ -51,8 +51,8 @@ class Hosts:
     asked: list = field(default_factory=list)
     hung: list = field(default_factory=list)
     silent: set = field(default_factory=set)
-    look: RankSnapshot = field(default_factory=lambda: IDLE)
-    # How much later than it is the looks are taken.
+    snapshot: RankSnapshot = field(default_factory=lambda: IDLE)
+    # How much later than it is the snapshots are taken.
     later_seconds: float = 0.0
 
     def __post_init__(self):
@@ -72,25 +72,25 @@ class Hosts:
             return
         if isinstance(message, SnapshotRequest):
             at_ns = time.time_ns() + int(self.later_seconds * SECOND)
-            looks = [replace(self.look, host=host, rank=rank, at_ns=at_ns) for rank in message.ranks]
-            self.hang_monitor.answered(host, SnapshotReply(number=message.number, looks=looks, hosts=[]))
+            snapshots = [replace(self.snapshot, host=host, rank=rank, at_ns=at_ns) for rank in message.ranks]
+            self.hang_monitor.answered(host, SnapshotReply(number=message.number, snapshots=snapshots, hosts=[]))
         else:
             traces = {rank: [ENTRY] for rank in (0, 1)}
             self.hang_monitor.answered(host, TraceReply(number=message.number, traces=traces))
 
-    def pulse(self, host, rank, *, enqueued, completed, stood_seconds, attempt=0):
+    def heartbeat(self, host, rank, *, enqueued, completed, stood_seconds, attempt=0):
         now = time.time_ns()
-        pulse = Heartbeat(
+        heartbeat = Heartbeat(
             host=host, rank=rank, at_ns=now, moved_ns=now - int(stood_seconds * SECOND), attempt=attempt, pid=100 + rank, state="S",
             step_count=20, step_seconds=0.02, phase="training",
             groups=(GroupCounters(name="0", enqueued=enqueued, completed=completed),),
         )  # fmt: skip
-        self.hang_monitor.heard(host, HeartbeatMessage(pulses=[pulse], calls=[]))
+        self.hang_monitor.heard(host, HeartbeatMessage(heartbeats=[heartbeat], calls=[]))
 
     def stand_still(self, stood_seconds=5.0):
         """Rank 0 waits in collective 18, which rank 1 has not entered."""
-        self.pulse("a", 0, enqueued=18, completed=17, stood_seconds=stood_seconds)
-        self.pulse("b", 1, enqueued=17, completed=17, stood_seconds=stood_seconds)
+        self.heartbeat("a", 0, enqueued=18, completed=17, stood_seconds=stood_seconds)
+        self.heartbeat("b", 1, enqueued=17, completed=17, stood_seconds=stood_seconds)
 
     @property
     def looked(self):
@@ -101,9 +101,9 @@ class Hosts:
 
 
 def find_late(case):
-    if case.standstill is not None:
-        for rank in case.standstill.late:
-            yield CauseFinding(code="T01", title="late", level=case.standstill.level, ranks=(rank,))
+    if case.stall is not None:
+        for rank in case.stall.late:
+            yield CauseFinding(code="T01", title="late", level=case.stall.level, ranks=(rank,))
 
 
 ASLEEP = Cause("T01", "late", "T01 late", find_late)
@@ -114,7 +114,7 @@ def differ(hosts):
     for host, rank, operation in (("a", 0, "allreduce"), ("b", 1, "broadcast")):
         call = Call(index=1, operation=operation, issued_ns=time.time_ns(), dtype="float32", shape=(4,))
         calls = RankCalls(rank=rank, group="0", group_ranks=(0, 1), calls=(call,), lost=0)
-        hosts.hang_monitor.heard(host, HeartbeatMessage(pulses=[], calls=[calls]))
+        hosts.hang_monitor.heard(host, HeartbeatMessage(heartbeats=[], calls=[calls]))
 
 
 @pytest.fixture
@@ -122,25 +122,25 @@ def hosts():
     return Hosts()
 
 
-def test_a_standstill_is_looked_at_on_both_sides_recorded_and_judged(hosts):
+def test_a_stall_is_looked_at_on_both_sides_recorded_and_judged(hosts):
     hosts.stand_still()
     asyncio.run(hosts.hang_monitor.turn())
     assert sorted((host, message.ranks) for host, message in hosts.looked) == [("a", [0]), ("b", [1])]
     assert hosts.names() == ["look", "look", "standstill", "cause"]
-    looks = {event["rank"]: event["look"] for event in hosts.events if event["event"] == "look"}
-    assert (looks[0].role, looks[1].role) == ("witness", "suspect")
-    assert hosts.hang_monitor.case(lasts=True).looks[0] is looks[0]
+    snapshots = {event["rank"]: event["look"] for event in hosts.events if event["event"] == "look"}
+    assert (snapshots[0].role, snapshots[1].role) == ("witness", "suspect")
+    assert hosts.hang_monitor.case(lasts=True).snapshots[0] is snapshots[0]
     assert hosts.events[2]["standstill"].late == (1,)
     assert hosts.events[3]["finding"].ranks == (1,)
 
 
-def test_a_standstill_that_lasts_is_said_once_and_confirmed_by_the_second_look(hosts):
+def test_a_stall_that_lasts_is_said_once_and_confirmed_by_the_second_snapshot(hosts):
     async def play():
         hosts.stand_still()
         await hosts.hang_monitor.turn()
         await hosts.hang_monitor.turn()
         assert len(hosts.looked) == 2 and not hosts.hung
-        hosts.hang_monitor.standing.next_look_at = 0.0
+        hosts.hang_monitor.stall_tracker.next_snapshot_at = 0.0
         hosts.later_seconds = 2.0
         await hosts.hang_monitor.turn()
 
@@ -155,13 +155,13 @@ def test_a_standstill_that_lasts_is_said_once_and_confirmed_by_the_second_look(h
 
 
 def test_a_rank_that_gets_somewhere_is_waited_for_and_never_confirmed_as_hung(hosts):
-    hosts.look = replace(hosts.look, state="R", cpu_fraction=1.0, stack_moved=True)
+    hosts.snapshot = replace(hosts.snapshot, state="R", cpu_fraction=1.0, stack_moved=True)
 
     async def play():
         hosts.stand_still()
         for _ in range(3):
             await hosts.hang_monitor.turn()
-            hosts.hang_monitor.standing.next_look_at = 0.0
+            hosts.hang_monitor.stall_tracker.next_snapshot_at = 0.0
 
     asyncio.run(play())
     assert next(e for e in hosts.events if e["event"] == "standstill")["standstill"].level == "waiting"
@@ -172,8 +172,8 @@ def test_going_on_is_said_and_the_same_trouble_may_be_said_again(hosts):
     async def play():
         hosts.stand_still()
         await hosts.hang_monitor.turn()
-        hosts.pulse("a", 0, enqueued=40, completed=39, stood_seconds=0.0)
-        hosts.pulse("b", 1, enqueued=39, completed=39, stood_seconds=0.0)
+        hosts.heartbeat("a", 0, enqueued=40, completed=39, stood_seconds=0.0)
+        hosts.heartbeat("b", 1, enqueued=39, completed=39, stood_seconds=0.0)
         await hosts.hang_monitor.turn()
         hosts.stand_still()
         await hosts.hang_monitor.turn()
@@ -188,15 +188,17 @@ def test_a_late_rank_that_begins_to_leave_is_news_once(hosts):
     async def play():
         hosts.stand_still()
         await hosts.hang_monitor.turn()
-        for rank, pulse in hosts.hang_monitor.pulses.items():
-            hosts.hang_monitor.pulses[rank] = replace(pulse, finalizing_ns=pulse.at_ns if rank == 1 else None)
+        for rank, heartbeat in hosts.hang_monitor.heartbeats.items():
+            hosts.hang_monitor.heartbeats[rank] = replace(
+                heartbeat, finalizing_ns=heartbeat.at_ns if rank == 1 else None
+            )
         for _ in range(2):
-            hosts.hang_monitor.standing.next_look_at = 0.0
+            hosts.hang_monitor.stall_tracker.next_snapshot_at = 0.0
             await hosts.hang_monitor.turn()
 
     asyncio.run(play())
     recorded = [event["pulses"] for event in hosts.events if event["event"] == "standstill"]
-    assert [[pulse.finalizing_ns is not None for pulse in pulses] for pulses in recorded] == [
+    assert [[heartbeat.finalizing_ns is not None for heartbeat in heartbeats] for heartbeats in recorded] == [
         [False, False],
         [True, False],
     ]
@@ -207,7 +209,7 @@ def test_the_end_of_a_wait_names_the_rank_that_ended(hosts):
         hosts.stand_still()
         await hosts.hang_monitor.turn()
         hosts.hang_monitor.exited(RankExit(host="b", rank=1, code=0, attempt=0, time_ns=time.time_ns()))
-        hosts.pulse("a", 0, enqueued=18, completed=18, stood_seconds=0.0)
+        hosts.heartbeat("a", 0, enqueued=18, completed=18, stood_seconds=0.0)
         await hosts.hang_monitor.turn()
 
     asyncio.run(play())
@@ -219,8 +221,8 @@ def test_ranks_on_their_way_out_are_neither_looked_at_nor_said_to_go_on(hosts):
         hosts.stand_still()
         await hosts.hang_monitor.turn()
         hosts.hang_monitor.ending = True
-        hosts.hang_monitor.standing.next_look_at = 0.0
-        hosts.pulse("a", 0, enqueued=40, completed=40, stood_seconds=0.0)
+        hosts.hang_monitor.stall_tracker.next_snapshot_at = 0.0
+        hosts.heartbeat("a", 0, enqueued=40, completed=40, stood_seconds=0.0)
         await hosts.hang_monitor.turn()
 
     asyncio.run(play())
@@ -235,7 +237,7 @@ def test_a_host_that_does_not_answer_is_asked_again_and_then_told_as_it_is(hosts
         hosts.stand_still()
         for _ in range(3):
             await hosts.hang_monitor.turn()
-            hosts.hang_monitor.standing.next_look_at = 0.0
+            hosts.hang_monitor.stall_tracker.next_snapshot_at = 0.0
 
     asyncio.run(play())
     assert [event["rank"] for event in hosts.events if event["event"] == "look"] == [0]
@@ -245,20 +247,20 @@ def test_a_host_that_does_not_answer_is_asked_again_and_then_told_as_it_is(hosts
 
 
 def test_nobody_speaks_for_the_ranks_of_another_host(hosts):
-    hosts.pulse("a", 1, enqueued=1, completed=1, stood_seconds=0.0)
-    assert hosts.hang_monitor.pulses == {}
+    hosts.heartbeat("a", 1, enqueued=1, completed=1, stood_seconds=0.0)
+    assert hosts.hang_monitor.heartbeats == {}
 
 
-def test_a_pulse_of_an_attempt_that_is_over_is_passed_over(hosts):
-    hosts.pulse("b", 1, enqueued=1, completed=1, stood_seconds=0.0, attempt=1)
-    assert hosts.hang_monitor.pulses == {}
+def test_a_heartbeat_of_an_attempt_that_is_over_is_passed_over(hosts):
+    hosts.heartbeat("b", 1, enqueued=1, completed=1, stood_seconds=0.0, attempt=1)
+    assert hosts.hang_monitor.heartbeats == {}
 
 
-def test_pulses_come_onto_this_hosts_clock(hosts):
+def test_heartbeats_come_onto_this_hosts_clock(hosts):
     now = time.time_ns()
     hosts.hang_monitor.clock("b", now, now + 30 * SECOND, now)
-    hosts.pulse("b", 1, enqueued=1, completed=1, stood_seconds=0.0)
-    assert hosts.hang_monitor.pulses[1].at_ns < now - 29 * SECOND
+    hosts.heartbeat("b", 1, enqueued=1, completed=1, stood_seconds=0.0)
+    assert hosts.hang_monitor.heartbeats[1].at_ns < now - 29 * SECOND
 
 
 def test_different_calls_are_recorded_once_with_both_places(hosts):
@@ -273,7 +275,7 @@ def test_different_calls_are_recorded_once_with_both_places(hosts):
 
 
 @pytest.mark.parametrize("stands", [True, False])
-def test_a_difference_of_the_recorders_is_judged_with_the_pulses_of_a_stall_that_is_not_judged_yet(
+def test_a_difference_of_the_recorders_is_judged_with_the_heartbeats_of_a_stall_that_is_not_judged_yet(
     hosts, monkeypatch, stands
 ):
     monkeypatch.setattr("paceline.launch.coordinator.hang_monitor._HELD_BACK_NS", 0)
@@ -282,7 +284,7 @@ def test_a_difference_of_the_recorders_is_judged_with_the_pulses_of_a_stall_that
     if stands:
         # Both ranks have come, so that the stall counts only after several looks.
         for host, rank in (("a", 0), ("b", 1)):
-            hosts.pulse(host, rank, enqueued=18, completed=17, stood_seconds=5.0)
+            hosts.heartbeat(host, rank, enqueued=18, completed=17, stood_seconds=5.0)
     traces = {
         rank: [replace(ENTRY, index=2, operation=operation)]
         for rank, operation in ((0, "all_reduce"), (1, "broadcast"))
@@ -297,7 +299,7 @@ def test_a_difference_of_the_recorders_is_judged_with_the_pulses_of_a_stall_that
 
     asyncio.run(play())
     assert hosts.names() == ["divergence"]
-    assert seen[-1].divergences and sorted(seen[-1].pulses) == ([0, 1] if stands else [])
+    assert seen[-1].divergences and sorted(seen[-1].heartbeats) == ([0, 1] if stands else [])
 
 
 def test_the_end_is_judged_with_the_exits(hosts):
@@ -357,7 +359,7 @@ def test_what_fails_in_here_is_said_once_and_the_watch_goes_on(hosts, monkeypatc
     turns = []
 
     class Broken:
-        def observe(self, pulses, now_ns):
+        def observe(self, heartbeats, now_ns):
             turns.append(now_ns)
             raise ValueError("of its own kind")
 
@@ -383,7 +385,7 @@ def test_traces_come_from_every_host_and_of_its_own_ranks(hosts):
     assert [(host, type(message)) for host, message in hosts.asked] == [("a", TraceRequest), ("b", TraceRequest)]
 
 
-def test_an_attempt_that_begins_during_a_look_has_no_part_in_it(hosts):
+def test_an_attempt_that_begins_during_a_snapshot_has_no_part_in_it(hosts):
     ask = hosts.ask
 
     def begin_anew(host, message):
@@ -394,7 +396,7 @@ def test_an_attempt_that_begins_during_a_look_has_no_part_in_it(hosts):
     hosts.hang_monitor.ask = begin_anew
     hosts.stand_still()
     asyncio.run(hosts.hang_monitor.turn())
-    assert hosts.names() == [] and hosts.hang_monitor.standing is None
+    assert hosts.names() == [] and hosts.hang_monitor.stall_tracker is None
 
 
 def test_a_clock_is_recorded_when_it_moves_by_more_than_a_millisecond_and_its_error(hosts):
@@ -409,13 +411,13 @@ def test_a_clock_is_recorded_when_it_moves_by_more_than_a_millisecond_and_its_er
 
 
 def test_what_a_host_says_wrongly_costs_it_nothing(hosts):
-    hosts.hang_monitor.take("a", HeartbeatMessage(pulses=[None], calls=[]))
+    hosts.hang_monitor.take("a", HeartbeatMessage(heartbeats=[None], calls=[]))
     assert hosts.names() == ["notice"]
 
 
-def test_of_a_week_of_tempos_and_looks_only_the_newest_are_kept(hosts):
+def test_of_a_week_of_timings_and_snapshots_only_the_newest_are_kept(hosts):
     for number in range(20_000):
         hosts.record("look", host="b", rank=1, attempt=0, look={"host": "b", "rank": 1, "pid": 5, "at_ns": number})
     hosts.record("rank_started", host="b", rank=1, attempt=0, pid=5)
     case = hosts.hang_monitor.case(lasts=True)
-    assert case.looks[1].at_ns == 19_999 and len(case.events) == 2
+    assert case.snapshots[1].at_ns == 19_999 and len(case.events) == 2

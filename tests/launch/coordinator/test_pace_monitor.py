@@ -1,4 +1,4 @@
-"""The tempo watch before made-up telemetry: what it records of a job that steps, and what it says of its limit."""
+"""The pace monitor before made-up telemetry: what it records of a job that steps, and what it says of its limit."""
 
 import asyncio
 import json
@@ -18,13 +18,13 @@ STEP_SECONDS = 0.1
 
 
 @dataclass
-class QuietDetective:
+class QuietHangMonitor:
     """Stands for the hang_monitor of a job that moves; it was judged when `judged` grows."""
 
     attempt: int = 0
-    standing: object = None
+    stall_tracker: object = None
     ending: bool = False
-    pulses: dict = field(default_factory=lambda: {0: Heartbeat(host="a", rank=0, at_ns=0, moved_ns=0)})
+    heartbeats: dict = field(default_factory=lambda: {0: Heartbeat(host="a", rank=0, at_ns=0, moved_ns=0)})
     judged: list = field(default_factory=list)
     batches: int | None = None
     finished: list = field(default_factory=list)
@@ -39,10 +39,10 @@ class QuietDetective:
     async def compare(self, traces):
         pass
 
-    async def look(self, ranks):
+    async def take_snapshots(self, ranks):
         return [], []
 
-    def record_looks(self, looks, hosts):
+    def record_snapshots(self, snapshots, hosts):
         pass
 
     def case(self, *, lasts):
@@ -63,7 +63,7 @@ def a_job(**terms):
 def watched(job, *, seconds=40, started_ago=40, hang_monitor=None):
     """The events of one turn after `seconds` of even steps."""
     events = []
-    hang_monitor = hang_monitor or QuietDetective()
+    hang_monitor = hang_monitor or QuietHangMonitor()
     watch = PaceMonitor(job, hang_monitor, lambda name, **fields: events.append((name, fields)))
     watch.attempt_started()
     watch.started_ns = time.time_ns() - started_ago * SECOND
@@ -82,7 +82,7 @@ def watched(job, *, seconds=40, started_ago=40, hang_monitor=None):
     return events, hang_monitor
 
 
-def test_a_job_that_steps_has_its_tempo_recorded_and_judged():
+def test_a_job_that_steps_has_its_timing_recorded_and_judged():
     events, hang_monitor = watched(a_job())
     assert [name for name, _ in events] == ["tempo"]
     assert events[0][1]["tempo"].step_seconds == pytest.approx(STEP_SECONDS, rel=0.05)
@@ -94,7 +94,7 @@ def test_the_whole_step_timing_is_kept_each_time_and_told_when_it_says_something
 
     async def play():
         watch = PaceMonitor(
-            a_job(), QuietDetective(), lambda name, **fields: told.append(name), keep_timing=kept.append
+            a_job(), QuietHangMonitor(), lambda name, **fields: told.append(name), keep_timing=kept.append
         )
         watch.attempt_started()
         now = time.time_ns()
@@ -106,7 +106,7 @@ def test_the_whole_step_timing_is_kept_each_time_and_told_when_it_says_something
             }
             watch.telemetry("a", [{"t_ns": now - (39 - second) * SECOND, "progress": progress}])
         await watch.turn()
-        watch._tempo_due = 0.0
+        watch._timing_due = 0.0
         await watch.turn()
 
     asyncio.run(play())
@@ -116,7 +116,7 @@ def test_the_whole_step_timing_is_kept_each_time_and_told_when_it_says_something
 def test_what_needs_the_gil_in_the_ranks_is_asked_for_at_once_and_then_seldom(monkeypatch):
     now = 100.0
     monkeypatch.setattr("paceline.launch.coordinator.pace_monitor.time.monotonic", lambda: now)
-    hang_monitor = QuietDetective()
+    hang_monitor = QuietHangMonitor()
     watch = PaceMonitor(a_job(), hang_monitor, lambda name, **fields: None)
     watch.attempt_started()
     for now in (100.0, 105.0, 110.0, 115.0, 120.0, 130.0):  # noqa: B007
@@ -128,7 +128,7 @@ def test_how_late_the_ranks_are_is_kept_at_every_turn_for_the_new_steps_alone():
     frames = []
     now = time.time_ns()
 
-    class WithTraces(QuietDetective):
+    class WithTraces(QuietHangMonitor):
         async def traces(self, *, finished):
             return {
                 rank: [
@@ -161,7 +161,7 @@ def test_how_late_the_ranks_are_is_kept_at_every_turn_for_the_new_steps_alone():
 
 
 def test_a_job_that_stands_is_the_hang_monitors_alone():
-    events, hang_monitor = watched(a_job(), hang_monitor=QuietDetective(standing=object()))
+    events, hang_monitor = watched(a_job(), hang_monitor=QuietHangMonitor(stall_tracker=object()))
     assert not events and not hang_monitor.judged
 
 
@@ -174,7 +174,7 @@ def test_a_limit_that_will_cut_the_job_is_said():
 
 def test_the_steps_of_a_job_come_from_its_epochs_and_its_loader():
     job = a_job(max_run_seconds=1000.0, contract=Contract(hyperparameters={"epochs": 3}))
-    events, _ = watched(job, hang_monitor=QuietDetective(batches=250))
+    events, _ = watched(job, hang_monitor=QuietHangMonitor(batches=250))
     assert dict(events)["forecast"]["forecast"].total_steps == 750
 
 
@@ -182,7 +182,7 @@ def test_the_steps_of_a_job_come_from_its_epochs_and_its_loader():
 def test_the_same_forecast_is_said_once(limit):
     async def play():
         events = []
-        watch = PaceMonitor(a_job(**limit), QuietDetective(), lambda name, **fields: events.append(name))
+        watch = PaceMonitor(a_job(**limit), QuietHangMonitor(), lambda name, **fields: events.append(name))
         watch.attempt_started()
         now = time.time_ns()
         for second in range(40):
@@ -204,7 +204,7 @@ def test_without_a_limit_the_end_is_foretold_if_the_number_of_steps_is_known():
     assert "forecast" not in dict(watched(a_job())[0])
 
 
-def test_what_a_tempo_is_made_of_is_kept_only_where_that_is_asked_for(tmp_path, monkeypatch):
+def test_what_a_timing_is_made_of_is_kept_only_where_that_is_asked_for(tmp_path, monkeypatch):
     entries = [TraceEntry("0", index, "allreduce", "Float", (4,), 1_000 + index) for index in (1, 2, 3)]
     PaceInputs(tmp_path).turn(1)
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""When a standstill is looked at again, what of it is news, and what it takes until it counts as a hang."""
+"""When a stall is looked at again, what of it is news, and what it takes until it counts as a hang."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ OWN = (Frame(file="/home/me/train.py", line=14, function="main", users=True),)
 BACKWARD = (Frame(file="/venv/torch/autograd/graph.py", line=841, function="_engine_run_backward"), *OWN)
 
 
-def look(rank, at=0.0, frames=OWN, **fields):
+def snapshot(rank, at=0.0, frames=OWN, **fields):
     stack = ThreadStack(pid=100 + rank, thread="MainThread", main=True, frames=frames)
     known = {
         "host": "a",
@@ -39,15 +39,17 @@ def look(rank, at=0.0, frames=OWN, **fields):
 
 
 def idle(at=0.0):
-    return look(1, at), look(0, at, BACKWARD)
+    return snapshot(1, at), snapshot(0, at, BACKWARD)
 
 
 def busy(at=0.0):
-    return look(1, at, state="R", cpu_fraction=1.0, stack_moved=True, cpu_seconds=50.0 + at), look(0, at, BACKWARD)
+    return snapshot(1, at, state="R", cpu_fraction=1.0, stack_moved=True, cpu_seconds=50.0 + at), snapshot(
+        0, at, BACKWARD
+    )
 
 
 def played(found, *rounds, every=10.0):
-    """A standstill and what became of it: each round is a function of the time at which it looks."""
+    """A stall and what became of it: each round is a function of the time at which it looks."""
     it = StallTracker(found, found.late)
     return it, [it.looked(found, made(every * number), every * number) for number, made in enumerate(rounds)]
 
@@ -56,7 +58,7 @@ def confirmed(it, ranks=(0, 1, 2), **more):
     return it.confirmation(ranks, **more)
 
 
-def test_two_looks_at_which_nothing_moves_confirm_a_hang():
+def test_two_snapshots_in_which_nothing_moves_confirm_a_hang():
     it, news = played(FOUND, idle)
     assert news == [True] and confirmed(it) is None
     it, news = played(FOUND, idle, idle)
@@ -67,7 +69,7 @@ def test_two_looks_at_which_nothing_moves_confirm_a_hang():
     )
 
 
-def test_one_idle_look_at_a_rank_that_got_on_does_not_count():
+def test_one_idle_snapshot_of_a_rank_that_got_on_does_not_count():
     it, news = played(FOUND, busy, idle)
     assert news == [True, None] and it.now.level is Level.WAITING
     assert it.is_due(FOUND, 10 + 1.5) and not it.is_due(FOUND, 10 + 1.0)
@@ -75,7 +77,7 @@ def test_one_idle_look_at_a_rank_that_got_on_does_not_count():
     assert news == [True, None, False, None] and it.now.level is Level.WAITING
 
 
-def test_a_second_idle_look_does():
+def test_a_second_idle_snapshot_does():
     it, news = played(FOUND, busy, idle, idle)
     assert news == [True, None, True] and it.now.level is Level.STALL and confirmed(it)
 
@@ -86,7 +88,7 @@ def test_a_rank_whose_counters_move_is_only_waited_for_however_little_it_does():
     assert it.now.level is Level.WAITING and confirmed(it) is None
 
 
-def test_looks_at_an_earlier_standstill_prove_nothing_of_the_next():
+def test_snapshots_of_an_earlier_stall_prove_nothing_of_the_next():
     it, _ = played(FOUND, idle)
     it.looked(replace(FOUND, since_ns=9 * SECOND), idle(10.0), 10.0)
     assert confirmed(it) is None
@@ -94,7 +96,7 @@ def test_looks_at_an_earlier_standstill_prove_nothing_of_the_next():
 
 def test_a_flush_to_a_file_system_is_given_a_minute():
     def flushes(at):
-        return look(1, at, system_call="fsync", blocked_on="/mnt/model.pt"), look(0, at, BACKWARD)
+        return snapshot(1, at, system_call="fsync", blocked_on="/mnt/model.pt"), snapshot(0, at, BACKWARD)
 
     it, _ = played(FOUND, *[flushes] * 6)
     assert it.now.level is Level.STALL and confirmed(it) is None
@@ -102,30 +104,30 @@ def test_a_flush_to_a_file_system_is_given_a_minute():
     assert confirmed(it).ranks == (1,)
 
 
-def test_a_late_rank_that_has_ended_needs_no_look():
-    it, _ = played(FOUND, *[lambda at: [look(0, at, BACKWARD)]] * 3)
+def test_a_late_rank_that_has_ended_needs_no_snapshot():
+    it, _ = played(FOUND, *[lambda at: [snapshot(0, at, BACKWARD)]] * 3)
     it.now = replace(it.now, level=Level.STALL)
     assert confirmed(it, ended=(1,)).seen == ("rank 1 has ended",)
 
 
-def test_of_many_late_ranks_sixteen_are_looked_at_and_the_pulses_of_the_others_count():
+def test_of_many_late_ranks_sixteen_are_looked_at_and_the_heartbeats_of_the_others_count():
     many = replace(FOUND, late=tuple(range(1, 41)), waiting=(0,))
     it = StallTracker(many, many.late)
     for at in (0.0, 15.0):
-        chosen = it.suspects(many, pulses(41))
+        chosen = it.suspects(many, heartbeats(41))
         assert chosen == [*range(1, 17), 0]
-        it.looked(many, [look(rank, at, BACKWARD if rank == 0 else OWN) for rank in chosen], at)
+        it.looked(many, [snapshot(rank, at, BACKWARD if rank == 0 else OWN) for rank in chosen], at)
     ranks = range(41)
     assert confirmed(it, ranks) is None
     assert confirmed(it, ranks, idle_since_ns=lambda rank: 100 * SECOND).ranks == tuple(range(1, 17))
     assert confirmed(it, ranks, idle_since_ns=lambda rank: (112 if rank == 40 else 100) * SECOND) is None
 
 
-def test_ranks_in_a_circle_are_confirmed_by_two_looks_at_each():
+def test_ranks_in_a_circle_are_confirmed_by_two_snapshots_of_each():
     receives = (Frame(file="/venv/torch/distributed/distributed_c10d.py", line=2799, function="recv"), *OWN)
 
     def both(at):
-        return look(0, at, receives), look(1, at, receives)
+        return snapshot(0, at, receives), snapshot(1, at, receives)
 
     crossed = replace(FOUND, late=(), waiting=(0, 1), crossed=(0, 1))
     it, _ = played(crossed, both, both)
@@ -135,13 +137,13 @@ def test_ranks_in_a_circle_are_confirmed_by_two_looks_at_each():
 
 
 def all_in_one_exchange(at, **fields):
-    return [look(rank, at, BACKWARD, **fields) for rank in (0, 1)]
+    return [snapshot(rank, at, BACKWARD, **fields) for rank in (0, 1)]
 
 
 ALL_HERE = replace(FOUND, late=(), waiting=(0, 1))
 
 
-def test_ranks_that_have_all_come_are_a_stall_only_where_two_looks_saw_them_rest():
+def test_ranks_that_have_all_come_are_a_stall_only_where_two_snapshots_saw_them_rest():
     _, news = played(ALL_HERE, all_in_one_exchange, all_in_one_exchange, every=1.3)
     assert news == [None, True]
 
@@ -153,14 +155,14 @@ def test_ranks_that_have_all_come_are_a_stall_only_where_two_looks_saw_them_rest
 
 
 @pytest.mark.parametrize(("basis", "seconds"), [("flight recorder", 1.3), ("stacks", 1.3), (START, 0.0)])
-def test_the_second_look_at_ranks_that_have_all_come_is_due_at_once_at_the_rendezvous_alone(basis, seconds):
+def test_the_second_snapshot_of_ranks_that_have_all_come_is_due_at_once_at_the_rendezvous_alone(basis, seconds):
     it, news = played(replace(ALL_HERE, basis=basis), all_in_one_exchange)
-    assert news == [None] and it.next_look_at == seconds
+    assert news == [None] and it.next_snapshot_at == seconds
 
 
 def test_ranks_that_have_all_come_and_never_rest_all_at_once_are_told_after_a_while():
     def one_polls(at):
-        return look(0, at, BACKWARD, cpu_seconds=50 + 0.1 * at), look(1, at, BACKWARD)
+        return snapshot(0, at, BACKWARD, cpu_seconds=50 + 0.1 * at), snapshot(1, at, BACKWARD)
 
     _, news = played(ALL_HERE, *[one_polls] * 5, every=1.3)
     assert news == [None, None, None, True, False]
@@ -176,14 +178,14 @@ def test_a_full_machine_whose_gloo_threads_stand_in_line_raises_no_alarm():
 
 def test_a_rank_that_computes_beside_an_exchange_it_began_waits_for_nobody():
     def seen(at):
-        works = look(0, at, state="R", cpu_fraction=1.0, cpu_seconds=50 + at, stack_moved=True)
-        return look(1, at), works
+        works = snapshot(0, at, state="R", cpu_fraction=1.0, cpu_seconds=50 + at, stack_moved=True)
+        return snapshot(1, at), works
 
     it, _ = played(replace(FOUND, waiting=(0,)), *[seen] * 9)
     assert confirmed(it, (0, 1)) is None
 
 
-def test_looks_become_rarer_and_another_late_rank_is_looked_at_at_once():
+def test_snapshots_become_rarer_and_another_late_rank_is_looked_at_at_once():
     it, _ = played(FOUND, idle)
     assert not it.is_due(FOUND, 1.9) and it.is_due(FOUND, 2.0)
     it, _ = played(FOUND, *[idle] * 9)
@@ -191,27 +193,27 @@ def test_looks_become_rarer_and_another_late_rank_is_looked_at_at_once():
     assert it.is_due(replace(FOUND, late=(2,), waiting=(0,)), 81)
 
 
-def pulses(count, **fields):
+def heartbeats(count, **fields):
     return {rank: Heartbeat(host="a", rank=rank, at_ns=0, moved_ns=0, state="S", **fields) for rank in range(count)}
 
 
 def test_the_late_and_one_that_waits_are_looked_at_in_turn():
     it = StallTracker(FOUND, FOUND.late)
-    assert it.suspects(FOUND, pulses(3)) == [1, 0]
+    assert it.suspects(FOUND, heartbeats(3)) == [1, 0]
     it.looked(FOUND, idle(), 0.0)
-    assert it.suspects(FOUND, pulses(3)) == [1, 2]
+    assert it.suspects(FOUND, heartbeats(3)) == [1, 2]
 
 
 def test_where_nobody_is_late_everybody_is_looked_at():
-    assert StallTracker(UNKNOWN, ()).suspects(UNKNOWN, pulses(3)) == [0, 1, 2]
+    assert StallTracker(UNKNOWN, ()).suspects(UNKNOWN, heartbeats(3)) == [0, 1, 2]
 
 
 def test_of_a_large_job_one_of_each_state_and_the_others_in_turn():
-    ranks = pulses(40) | {33: Heartbeat(host="a", rank=33, at_ns=0, moved_ns=0, state="D")}
+    ranks = heartbeats(40) | {33: Heartbeat(host="a", rank=33, at_ns=0, moved_ns=0, state="D")}
     it = StallTracker(UNKNOWN, ())
     first = it.suspects(UNKNOWN, ranks)
     assert len(first) == 16 and 33 in first
-    it.looked(UNKNOWN, [look(rank, 0, BACKWARD) for rank in first], 0.0)
+    it.looked(UNKNOWN, [snapshot(rank, 0, BACKWARD) for rank in first], 0.0)
     assert not set(first) & set(it.suspects(replace(UNKNOWN, waiting=()), ranks)[:16])
 
 
@@ -222,12 +224,12 @@ def test_a_host_too_busy_to_look_raises_no_alarm():
     assert it.now.progress == ("not judged: no snapshot of them arrived in time",)
 
 
-def test_a_look_at_the_others_alone_confirms_nothing():
-    it, _ = played(FOUND, *[lambda at: [look(0, at, BACKWARD)]] * 9)
+def test_a_snapshot_of_the_others_alone_confirms_nothing():
+    it, _ = played(FOUND, *[lambda at: [snapshot(0, at, BACKWARD)]] * 9)
     assert confirmed(it) is None
 
 
-def test_without_any_look_nothing_is_confirmed_however_long_it_lasts():
+def test_without_any_snapshot_nothing_is_confirmed_however_long_it_lasts():
     it, _ = played(UNKNOWN, *[lambda at: ()] * 20)
     assert it.now.level is Level.WAITING and confirmed(it) is None
 
@@ -236,7 +238,7 @@ def test_without_any_look_nothing_is_confirmed_however_long_it_lasts():
 
 
 def backward_and_asleep(at):
-    return look(0, at, BACKWARD), look(1, at)
+    return snapshot(0, at, BACKWARD), snapshot(1, at)
 
 
 def test_stacks_and_idle_cpus_name_the_sleeper_where_no_counter_does():
@@ -248,7 +250,7 @@ def test_stacks_and_idle_cpus_name_the_sleeper_where_no_counter_does():
 
 def test_a_rank_in_backward_and_one_in_a_call_of_its_own_wait_for_each_other():
     def seen(at):
-        return look(0, at, BACKWARD), look(1, at)
+        return snapshot(0, at, BACKWARD), snapshot(1, at)
 
     it, _ = played(replace(FOUND, late=(0,), waiting=(1,), basis="calls"), seen, seen, every=2.0)
     found = confirmed(it, (0, 1))
@@ -258,7 +260,7 @@ def test_a_rank_in_backward_and_one_in_a_call_of_its_own_wait_for_each_other():
 
 def test_of_three_ranks_two_wait_in_backward():
     def seen(at):
-        return *backward_and_asleep(at), look(2, at, BACKWARD)
+        return *backward_and_asleep(at), snapshot(2, at, BACKWARD)
 
     it, _ = played(UNKNOWN, seen, seen, every=2.0)
     assert (it.now.late, it.now.waiting) == ((1,), (0, 2)) and confirmed(it).ranks == (1,)
@@ -266,7 +268,7 @@ def test_of_three_ranks_two_wait_in_backward():
 
 def test_a_backward_pass_that_gets_little_cpu_is_not_held_to_wait():
     def seen(at):
-        return look(0, at, BACKWARD, cpu_seconds=50 + 0.15 * at), look(1, at)
+        return snapshot(0, at, BACKWARD, cpu_seconds=50 + 0.15 * at), snapshot(1, at)
 
     it, _ = played(UNKNOWN, *[seen] * 9)
     assert confirmed(it, (0, 1)) is None
@@ -274,17 +276,17 @@ def test_a_backward_pass_that_gets_little_cpu_is_not_held_to_wait():
 
 def all_evaluate(at):
     return [
-        look(rank, at, cpu_fraction=0.0 if at == 10 else 0.2, cpu_seconds=50 + 0.2 * at, stack_moved=True)
+        snapshot(rank, at, cpu_fraction=0.0 if at == 10 else 0.2, cpu_seconds=50 + 0.2 * at, stack_moved=True)
         for rank in (0, 1)
     ]
 
 
 def all_starve(at):
-    return [look(rank, at, state="R", cpu_fraction=0.0) for rank in (0, 1)]
+    return [snapshot(rank, at, state="R", cpu_fraction=0.0) for rank in (0, 1)]
 
 
 def all_pause(at):
-    return [look(rank, at) for rank in (0, 1)]
+    return [snapshot(rank, at) for rank in (0, 1)]
 
 
 @pytest.mark.parametrize("healthy", [all_evaluate, all_starve])
@@ -308,15 +310,15 @@ def test_one_rank_that_nobody_looked_at_is_enough_to_wait():
     assert confirmed(it, (0, 1, 2)) is None
 
 
-def test_a_rank_that_gets_some_cpu_between_two_looks_is_not_still():
+def test_a_rank_that_gets_some_cpu_between_two_snapshots_is_not_still():
     def seen(at):
-        return look(1, at, cpu_seconds=50 + 0.2 * at), look(0, at, BACKWARD)
+        return snapshot(1, at, cpu_seconds=50 + 0.2 * at), snapshot(0, at, BACKWARD)
 
     it, _ = played(FOUND, *[seen] * 9)
     assert confirmed(it) is None
 
 
-def test_what_its_pulses_say_counts_too():
+def test_what_its_heartbeats_say_counts_too():
     it, _ = played(FOUND, idle, idle)
     assert confirmed(it, idle_since_ns=lambda rank: 99 * SECOND)
     assert confirmed(it, idle_since_ns=lambda rank: 109 * SECOND + SECOND // 2) is None

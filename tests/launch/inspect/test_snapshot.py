@@ -1,4 +1,4 @@
-"""A look at real processes: one that sleeps, one that is stopped, one that works, one that waits for a pipe, one that is gone."""
+"""Snapshots of real processes: one that sleeps, one that is stopped, one that works, one that waits for a pipe, one that is gone."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ from paceline.diagnosis.hang.progress import uses_a_cpu
 from paceline.diagnosis.snapshots import Frame, RankSnapshot
 from paceline.launch.inspect.child_processes import cpu_seconds, role_of
 from paceline.launch.inspect.host_snapshot import lines_that_matter
-from paceline.launch.inspect.rank_snapshot import RankParts, rank_look, shown_environment
+from paceline.launch.inspect.rank_snapshot import RankParts, shown_environment, snapshot_of_rank
 from paceline.launch.inspect.snapshot import at_once, look_at
 from paceline.launch.inspect.tcp_sockets import endpoint, plain_socket
 from paceline.probes.cgroup import control_group
@@ -95,12 +95,12 @@ def test_a_sleeper_a_stopped_one_and_a_busy_one_are_told_apart(tmp_path):
         os.kill(stopped, signal.SIGSTOP)
         until(lambda: state_of(stopped) == "T" and state_of(sleeper) == "S")
         ranks = {0: sleeper, 3: stopped, 5: busy}
-        looks, host = looked(ranks, tmp_path, directory=tmp_path)
-        while looks[0].stack_moved is None:
+        snapshots, host = looked(ranks, tmp_path, directory=tmp_path)
+        while snapshots[0].stack_moved is None:
             # On a busy machine the second stack may come too late.
-            looks, host = looked(ranks, tmp_path, directory=tmp_path)
-    asleep, still, works = looks
-    assert [look.rank for look in looks] == [0, 3, 5]
+            snapshots, host = looked(ranks, tmp_path, directory=tmp_path)
+    asleep, still, works = snapshots
+    assert [snapshot.rank for snapshot in snapshots] == [0, 3, 5]
     assert (asleep.state, asleep.system_call, asleep.cpu_fraction) == (
         "S",
         "clock_nanosleep",
@@ -159,10 +159,12 @@ def call_of(pid: int) -> str:
 @pytest.mark.process
 def test_a_loader_worker_is_shown_below_its_rank_with_its_stack(tmp_path):
     with child(tmp_path, HAS_LOADER) as pid:
-        (look,), _ = looked({0: pid}, tmp_path)
-    (worker,) = look.children
+        (snapshot,), _ = looked({0: pid}, tmp_path)
+    (worker,) = snapshot.children
     assert worker.role == "loader" and worker.state == "S"
-    assert worker.stack[0] == Frame(file=look.stacks[0].frames[-1].file, line=5, function="_worker_loop", users=True)
+    assert worker.stack[0] == Frame(
+        file=snapshot.stacks[0].frames[-1].file, line=5, function="_worker_loop", users=True
+    )
 
 
 @pytest.mark.process
@@ -173,8 +175,8 @@ def test_unread_bytes_and_the_host_at_the_other_end(tmp_path):
         listener.accept()[0],
     ):
         sender.sendall(b"x" * 500)
-        (look,), _ = looked({0: os.getpid()}, tmp_path, hosts_by_address={"127.0.0.1": "algo-7"})
-    mine = [one for one in look.sockets if one.receive_queue_bytes == 500]
+        (snapshot,), _ = looked({0: os.getpid()}, tmp_path, hosts_by_address={"127.0.0.1": "algo-7"})
+    mine = [one for one in snapshot.sockets if one.receive_queue_bytes == 500]
     assert [one.peer_host for one in mine] == ["algo-7"]
 
 
@@ -193,14 +195,14 @@ def test_a_process_that_is_gone_and_one_that_nobody_waited_for_cost_the_others_n
 
 
 @pytest.mark.process
-def test_a_process_that_dies_during_the_look_is_said(tmp_path):
+def test_a_process_that_dies_during_the_snapshot_is_said(tmp_path):
     with child(tmp_path, SLEEPS) as pid:
         killer = threading.Timer(0.2, os.kill, (pid, signal.SIGKILL))
         killer.start()
-        (look,), _ = looked({0: pid}, tmp_path)
+        (snapshot,), _ = looked({0: pid}, tmp_path)
         killer.join()
     # Nobody has waited for it yet, so it is still there without anything left inside.
-    assert look.state == "Z" and look.stacks is not None and look.stack_moved is None
+    assert snapshot.state == "Z" and snapshot.stacks is not None and snapshot.stack_moved is None
 
 
 def test_a_reading_that_hangs_or_raises_costs_only_itself():
@@ -211,7 +213,7 @@ def test_a_reading_that_hangs_or_raises_costs_only_itself():
     assert "IndexError" in found.missing["b"] and found.missing["c"] == "no answer within 0.1 s"
 
 
-def test_a_child_that_ends_during_the_look_adds_only_what_it_used_meanwhile():
+def test_a_child_that_ends_during_the_snapshot_adds_only_what_it_used_meanwhile():
     def table(*rows):
         return {
             pid: ProcessStat(
@@ -281,9 +283,9 @@ def test_a_frozen_process_names_the_file_that_thaws_it(tmp_path):
         (group / "cgroup.procs").write_text(str(pid))
         (group / "freezer.state").write_text("FROZEN")
         until(lambda: (group / "freezer.state").read_text() == "FROZEN\n")
-        (look,), _ = looked({0: pid}, tmp_path)
-    assert look.frozen and look.frozen_by == str(group / "freezer.state")
-    assert look.state == "D" and look.blocked_on is None and look.stacks
+        (snapshot,), _ = looked({0: pid}, tmp_path)
+    assert snapshot.frozen and snapshot.frozen_by == str(group / "freezer.state")
+    assert snapshot.state == "D" and snapshot.blocked_on is None and snapshot.stacks
 
 
 @contextmanager
@@ -308,8 +310,8 @@ def freezer_group() -> Iterator[Path]:
 @pytest.mark.process
 def test_a_rank_with_a_server_is_asked_whether_it_answers(tmp_path):
     with child(tmp_path, SERVES, str(tmp_path)) as pid:
-        (look,), _ = looked({0: pid}, tmp_path)
-    assert look.ping_answers is True and look.traceback_answers is True
+        (snapshot,), _ = looked({0: pid}, tmp_path)
+    assert snapshot.ping_answers is True and snapshot.traceback_answers is True
 
 
 def test_the_ranks_own_traceback_stands_in_for_py_spy_and_what_it_cannot_show_is_said():
@@ -321,10 +323,10 @@ def test_the_ranks_own_traceback_stands_in_for_py_spy_and_what_it_cannot_show_is
         first=None, second=None, setting=None, stacks=(refused, refused), ping=True, traceback=own, traceback_answers=True,
         stats=(here, here), cpu_seconds=None, cpu_seconds_so_far=None, seconds=0.5, children=(), missing=(),
     )  # fmt: skip
-    look = rank_look(parts, host="algo-1", rank=0, pid=1, at_ns=1, attempt=0, role="suspect")
-    assert look.stacks[0].frames[0].line == 7 and look.stack_moved is None
-    assert look.not_judged == ("whether its stack changes: ptrace is refused: ...",)
-    nothing = rank_look(
+    snapshot = snapshot_of_rank(parts, host="algo-1", rank=0, pid=1, at_ns=1, attempt=0, role="suspect")
+    assert snapshot.stacks[0].frames[0].line == 7 and snapshot.stack_moved is None
+    assert snapshot.not_judged == ("whether its stack changes: ptrace is refused: ...",)
+    nothing = snapshot_of_rank(
         replace(parts, traceback=None), host="algo-1", rank=0, pid=1, at_ns=1, attempt=0, role="suspect"
     )
     assert nothing.stacks is None and nothing.not_judged == ("Python stacks: ptrace is refused: ...",)

@@ -1,4 +1,4 @@
-"""Which instant of a connection a look shows."""
+"""Which instant of a connection a snapshot shows."""
 
 from types import SimpleNamespace
 

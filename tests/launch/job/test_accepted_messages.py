@@ -55,10 +55,10 @@ RIGHT = {
     EventMessage: (EventMessage(event={"event": "notice", "text": "hello"}), JobPhase.RUNNING),
     LinesMessage: (LinesMessage(kind="telemetry", lines=[{"t_ns": 1}]), JobPhase.RUNNING),
     HeartbeatMessage: (
-        HeartbeatMessage(pulses=[Heartbeat(host="b", rank=2, at_ns=1, moved_ns=1)], calls=[]),
+        HeartbeatMessage(heartbeats=[Heartbeat(host="b", rank=2, at_ns=1, moved_ns=1)], calls=[]),
         JobPhase.RUNNING,
     ),
-    SnapshotReply: (SnapshotReply(number=1, looks=[], hosts=[]), JobPhase.RUNNING),
+    SnapshotReply: (SnapshotReply(number=1, snapshots=[], hosts=[]), JobPhase.RUNNING),
     TraceReply: (TraceReply(number=1, traces={2: []}), JobPhase.RUNNING),
     StopRequest: (StopRequest(signal="SIGTERM", reason="Ctrl-C"), JobPhase.RUNNING),
     Pong: (Pong(sent_ns=1, at_ns=2), JobPhase.RUNNING),
@@ -67,7 +67,7 @@ RIGHT = {
 KINDS = sorted(RULES, key=lambda kind: kind.__name__)
 
 
-def standing(phase, **changes):
+def sending_host(phase, **changes):
     fields = {"attempt": 1, "proven": True, "placement": OWN, "gathering": frozenset({"model"}), **changes}
     return SendingHost(phase=phase, **fields)
 
@@ -92,23 +92,23 @@ def test_every_message_has_a_rule_or_is_the_first_hosts_alone():
 def test_what_a_host_rightly_says_counts(kind):
     message, phase = RIGHT[kind]
     assert messages.decode(messages.encode(message)) == message
-    assert objection(message, standing(phase)) is None
+    assert objection(message, sending_host(phase)) is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_of_a_guest_only_a_sign_of_life_the_clock_and_a_proven_wish_count(kind):
     message, phase = RIGHT[kind]
-    found = objection(message, standing(phase, placement=None, proven=False))
+    found = objection(message, sending_host(phase, placement=None, proven=False))
     assert (found is None) == (kind in (Pong, Beat))
     assert found is None or (found.told and not found.breach)
-    proven = objection(message, standing(phase, placement=None))
+    proven = objection(message, sending_host(phase, placement=None))
     assert (proven is None) == (kind in (Pong, Beat, StopRequest))
 
 
 @pytest.mark.parametrize("phase", JobPhase)
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_another_phase_it_is_passed_over_without_a_word(kind, phase):
-    found = objection(RIGHT[kind][0], standing(phase))
+    found = objection(RIGHT[kind][0], sending_host(phase))
     if phase in RULES[kind].phases:
         assert found is None
     else:
@@ -148,13 +148,13 @@ BREACHES = [
 
 @pytest.mark.parametrize(("message", "phase"), BREACHES, ids=lambda part: type(part).__name__)
 def test_a_value_out_of_its_range_ends_the_connection(message, phase):
-    found = objection(message, standing(phase))
+    found = objection(message, sending_host(phase))
     assert found is not None and found.breach
 
 
 def test_what_the_ranks_left_is_told_once_and_only_when_somebody_asked():
     message, phase = RIGHT[GatheredMessage]
-    for early in (standing(phase, gathering=None), standing(phase, has_gathered=True)):
+    for early in (sending_host(phase, gathering=None), sending_host(phase, has_gathered=True)):
         found = objection(message, early)
         assert found is not None and found.breach
 

@@ -11,7 +11,7 @@ from paceline.launch.job.messages import Hello, decode, encode
 from paceline.launch.job.state import Member
 
 JOB = Job(name="j", program=Program(kind=ProgramKind.SCRIPT, target="t.py"), min_hosts=1, max_hosts=4)
-SEATS = (Member(host="node00", address="10.0.0.1", ranks=8, node_rank=0),)
+MEMBERS = (Member(host="node00", address="10.0.0.1", ranks=8, node_rank=0),)
 
 
 def hello(**changes) -> Hello:
@@ -23,20 +23,20 @@ def hello(**changes) -> Hello:
 
 
 def test_a_host_that_fits_is_taken():
-    assert why_refused(JOB, SEATS, "10.0.0.1", hello()) is None
+    assert why_refused(JOB, MEMBERS, "10.0.0.1", hello()) is None
 
 
 def test_a_host_without_a_node_rank_is_placed_by_arrival():
-    assert why_refused(JOB, SEATS, "10.0.0.1", hello(node_rank=None)) is None
+    assert why_refused(JOB, MEMBERS, "10.0.0.1", hello(node_rank=None)) is None
 
 
 def test_a_host_of_another_job_size_is_told_both_sizes():
-    refused = why_refused(JOB, SEATS, "10.0.0.1", hello(hosts_wanted=(2, 2)))
+    refused = why_refused(JOB, MEMBERS, "10.0.0.1", hello(hosts_wanted=(2, 2)))
     assert refused is not None and "--nnodes 2 there, --nnodes 1:4 at 10.0.0.1" in refused.saw
 
 
 def test_a_node_rank_that_is_taken_is_refused_with_the_name_of_its_holder():
-    refused = why_refused(JOB, SEATS, "10.0.0.1", hello(node_rank=0))
+    refused = why_refused(JOB, MEMBERS, "10.0.0.1", hello(node_rank=0))
     assert refused is not None and "node00 has it" in refused.saw
 
 
@@ -56,7 +56,7 @@ def test_a_name_that_would_lead_out_of_the_recording_is_no_hello(field, name):
 @pytest.mark.parametrize("name", ["algo-12", "node07.cluster.local", "fe80::1%eth0", "my_host"])
 def test_names_and_addresses_of_real_hosts_are_taken(name):
     said = decode(encode(hello(host_name=name)))
-    assert isinstance(said, Hello) and why_refused(JOB, SEATS, "10.0.0.1", said) is None
+    assert isinstance(said, Hello) and why_refused(JOB, MEMBERS, "10.0.0.1", said) is None
 
 
 @pytest.mark.parametrize("ranks", [0, -1, 4097, 10**9])
@@ -72,7 +72,7 @@ def test_a_node_rank_that_would_come_before_the_first_is_no_hello(node_rank):
 
 
 def test_a_node_rank_beyond_the_jobs_hosts_is_refused():
-    refused = why_refused(JOB, SEATS, "10.0.0.1", hello(node_rank=4))
+    refused = why_refused(JOB, MEMBERS, "10.0.0.1", hello(node_rank=4))
     assert refused is not None and "node ranks 0 to 3" in refused.saw and not refused.later
 
 

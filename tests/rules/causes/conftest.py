@@ -1,7 +1,7 @@
 """Made-up cases: a job of two hosts in which rank 1 is late and rank 0 waits for it, changed by each test in what it is about.
 
-def test_it_fires(found, case, look):
-    (finding,) = found("n02", case(looks=[look(1, state="T")]))
+def test_it_fires(found, case, snapshot):
+    (finding,) = found("n02", case(snapshots=[snapshot(1, state="T")]))
 """
 
 import importlib
@@ -52,8 +52,8 @@ def make_stack(*frames, pid=1001, thread="MainThread", main=True, **fields):
     return ThreadStack(pid=pid, thread=thread, main=main, frames=tuple(map(frame, frames)), **fields)
 
 
-def make_look(rank=1, *frames, **fields):
-    """A look at a rank that sleeps at train.py:40, every part looked at; `frames` replaces the main thread's stack, innermost first."""
+def make_snapshot(rank=1, *frames, **fields):
+    """A snapshot of a rank that sleeps at train.py:40, with every part read; `frames` replaces the main thread's stack, innermost first."""
     stack = make_stack(*(frames or (f"{TRAIN}:40 wait_for_it", f"{TRAIN}:90 <module>")), pid=1000 + rank)
     known = {
         "host": f"algo-{rank // 2 + 1}",
@@ -81,13 +81,13 @@ def make_look(rank=1, *frames, **fields):
 
 
 def make_witness(rank=0, **fields):
-    """A look at a rank that waits in DDP's backward pass."""
+    """A snapshot of a rank that waits in DDP's backward pass."""
     frames = (
         "/usr/lib/python3/site-packages/torch/autograd/graph.py:841 _engine_run_backward",
         "/usr/lib/python3/site-packages/torch/_tensor.py:630 backward",
         f"{TRAIN}:60 step",
     )
-    return make_look(rank, *frames, role="witness", **fields)
+    return make_snapshot(rank, *frames, role="witness", **fields)
 
 
 def make_child(state="S", *frames, pid=2001, role="loader", cpu_fraction=0.0, name="python"):
@@ -101,14 +101,14 @@ def make_call(index=13, operation="allreduce", line=60, **fields):
     return Call(**{"index": index, "operation": operation, "site": site, **known, **fields})
 
 
-def make_pulse(rank, **fields):
+def make_heartbeat(rank, **fields):
     """A rank of the training phase that last moved 20 s after the start."""
     known = {"at_ns": NOW_NS, "moved_ns": seconds(20), "pid": 1000 + rank, "step_count": 12, "step_seconds": 0.02}
     more = {"phase": "training", "state": "S", "last_step_ns": seconds(20)}
     return Heartbeat(**{"host": f"algo-{rank // 2 + 1}", "rank": rank, **known, **more, **fields})
 
 
-def make_standstill(late=(1,), waiting=(0,), **fields):
+def make_stall(late=(1,), waiting=(0,), **fields):
     known = {"level": Level.STALL, "since_ns": seconds(20), "detected_ns": seconds(24), "threshold_seconds": 3.0}
     return Stall(**{"late": late, "waiting": waiting, "basis": "flight recorder", "since_step": 12, **known, **fields})
 
@@ -129,15 +129,15 @@ def make_case(
     *,
     world_size=2,
     still: Stall | bool | None = True,
-    looks: Iterable[RankSnapshot] = (),
-    pulses: Iterable[Heartbeat] | None = None,
-    host_looks: Iterable[HostSnapshot] = (),
+    snapshots: Iterable[RankSnapshot] = (),
+    heartbeats: Iterable[Heartbeat] | None = None,
+    host_snapshots: Iterable[HostSnapshot] = (),
     **fields,
 ):
     """A case of a lasting run. `still` True: rank 1 is late for rank 0; False: nothing stands still; or a Stall."""
     if isinstance(still, bool):
-        still = make_standstill() if still else None
-    pulses = [make_pulse(rank) for rank in range(world_size)] if pulses is None else pulses
+        still = make_stall() if still else None
+    heartbeats = [make_heartbeat(rank) for rank in range(world_size)] if heartbeats is None else heartbeats
     hosts = tuple(f"algo-{index + 1}" for index in range((world_size + 1) // 2))
     ranks = {
         rank: RankRecord(
@@ -153,21 +153,21 @@ def make_case(
         "hosts": hosts,
         "ranks": ranks,
     }
-    looked = {look.rank: look for look in looks}
-    asked = {look.host: look for look in host_looks}
+    looked = {snapshot.rank: snapshot for snapshot in snapshots}
+    asked = {snapshot.host: snapshot for snapshot in host_snapshots}
     return Case(
         **{
             **known,
-            "standstill": still,
-            "looks": looked,
-            "host_looks": asked,
-            "pulses": {p.rank: p for p in pulses},
+            "stall": still,
+            "snapshots": looked,
+            "host_snapshots": asked,
+            "heartbeats": {p.rank: p for p in heartbeats},
             **fields,
         }
     )
 
 
-def make_rank_tempo(rank, lag_ms=0.0, *, step_ms=50.0, **fields):
+def make_rank_timing(rank, lag_ms=0.0, *, step_ms=50.0, **fields):
     """A rank that comes `lag_ms` after the first one to all three buckets of its steps."""
     known = {"host": f"algo-{rank // 2 + 1}", "steps": 400, "step_seconds": step_ms / 1000, "data_seconds": 0.0}
     times = {"communication_seconds": (step_ms - 20 - lag_ms) / 1000, "checkpoint_seconds": 0.0, "cpu_fraction": 0.5}
@@ -200,7 +200,7 @@ def make_held_up(ranks):
     return HeldUp(ranks=found, gain=make_estimate(most - others), measured=measured)
 
 
-def make_tempo(*ranks, step_ms=50.0, hosts=None, **fields):
+def make_timing(*ranks, step_ms=50.0, hosts=None, **fields):
     """20 s of steps of 50 ms; every host quiet, unless `hosts` says otherwise: name -> what differs. Noise is small."""
     late = {rank.rank: rank.late_seconds for rank in ranks if rank.late_seconds is not None}
     ranks = tuple(
@@ -275,17 +275,17 @@ def _factory(function):
 
 
 case = _factory(make_case)
-look = _factory(make_look)
+snapshot = _factory(make_snapshot)
 witness = _factory(make_witness)
 child = _factory(make_child)
 stack = _factory(make_stack)
 call = _factory(make_call)
-pulse = _factory(make_pulse)
-standstill = _factory(make_standstill)
+heartbeat = _factory(make_heartbeat)
+stall = _factory(make_stall)
 exit_of = pytest.fixture(name="exit_of")(lambda: make_exit)
 run = _factory(make_run)
-rank_tempo = _factory(make_rank_tempo)
-tempo = _factory(make_tempo)
+rank_timing = _factory(make_rank_timing)
+timing = _factory(make_timing)
 estimate = _factory(make_estimate)
 at = pytest.fixture(name="at")(lambda: seconds)
 found = pytest.fixture(name="found")(lambda: findings_of)

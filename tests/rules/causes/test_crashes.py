@@ -254,7 +254,7 @@ def test_the_room_on_a_volume_is_shown_where_it_was_looked_at(crashed, exit_of, 
     shm = Filesystem(what="shm", path="/dev/shm", total_bytes=4 << 20, free_bytes=0)
     looked = [HostSnapshot(host="algo-1", at_ns=1, filesystems=(shm,))]
     error = ("RuntimeError", "unable to write to file </torch_1>: No space left on device (28)")
-    (finding,) = found("C08", crashed(exit_of(1, error=error), host_looks=looked))
+    (finding,) = found("C08", crashed(exit_of(1, error=error), host_snapshots=looked))
     assert "/dev/shm has 0 of 4 MiB free on algo-1" in finding.saw
 
 
@@ -312,19 +312,19 @@ def test_the_errno_decides_which_limit_shared_memory_met(crashed, exit_of, sente
     assert {finding.confidence for finding in findings} == {confidence}
 
 
-def test_a_sentence_with_two_causes_is_decided_by_what_was_looked_at(crashed, exit_of, found, look):
+def test_a_sentence_with_two_causes_is_decided_by_what_was_looked_at(crashed, exit_of, found, snapshot):
     exits = (exit_of(1, error=("RuntimeError", EITHER)),)
-    many = crashed(*exits, looks=[look(1, open_files=1023, open_files_limit=1024)])
+    many = crashed(*exits, snapshots=[snapshot(1, open_files=1023, open_files_limit=1024)])
     (finding,) = found("C10", many)
     assert finding.confidence == Confidence.LIKELY and "rank 1 had 1,023 of 1,024 files open" in finding.saw
     assert found("C08", many) == []
     shm = Filesystem(what="shm", path="/dev/shm", total_bytes=64 << 20, free_bytes=0)
-    full = crashed(*exits, host_looks=[HostSnapshot(host="algo-1", at_ns=1, filesystems=(shm,))])
+    full = crashed(*exits, host_snapshots=[HostSnapshot(host="algo-1", at_ns=1, filesystems=(shm,))])
     assert found("C08", full)[0].confidence == Confidence.LIKELY
     assert found("C10", full)[0].confidence == Confidence.UNCLEAR
 
 
-def test_a_disk_is_surely_full_only_where_a_file_or_a_look_says_so(crashed, exit_of, found):
+def test_a_disk_is_surely_full_only_where_a_file_or_a_snapshot_says_so(crashed, exit_of, found):
     full = "[Errno 28] No space left on device"
     (finding,) = found("C09", crashed(exit_of(1, error=("OSError", full))))
     assert finding.confidence == Confidence.LIKELY
@@ -448,11 +448,11 @@ GAVE_UP = ("RuntimeError", "[unbound_buffer.cc:78] Timed out waiting 6000ms for 
 
 
 @pytest.fixture
-def gave_up(crashed, exit_of, standstill):
+def gave_up(crashed, exit_of, stall):
     """Rank 1 gave up after 6 s; `late`: who was waited for, as the recording has it."""
 
     def make(*more, late=(0,), **fields):
-        seen = standstill(late=late, waiting=(1,), since_ns=SINCE, operation="barrier")
+        seen = stall(late=late, waiting=(1,), since_ns=SINCE, operation="barrier")
         event = {"event": "standstill", "attempt": 0, "standstill": to_plain(seen)}
         over = {"event": "standstill_over", "attempt": 0}
         return crashed(exit_of(1, after=26.0, error=GAVE_UP), *more, events=(event, over), **fields)
@@ -460,17 +460,17 @@ def gave_up(crashed, exit_of, standstill):
     return make
 
 
-def test_ranks_that_gave_up_waiting_name_the_one_that_was_late(gave_up, exit_of, look, found):
+def test_ranks_that_gave_up_waiting_name_the_one_that_was_late(gave_up, exit_of, snapshot, found):
     ours = exit_of(0, -15, after=27.0, signalled_by_us=True)
-    saves = look(0, "/lib/python3/site-packages/torch/serialization.py:900 save", "/home/me/train.py:70 main")
-    (finding,) = found("C13", gave_up(ours, looks=[saves]))
+    saves = snapshot(0, "/lib/python3/site-packages/torch/serialization.py:900 save", "/home/me/train.py:70 main")
+    (finding,) = found("C13", gave_up(ours, snapshots=[saves]))
     assert (finding.ranks, finding.confidence) == ((0,), Confidence.HIGH)
     assert "rank 1 had waited in barrier for rank 0 for 6.0 s" in finding.saw[1]
     assert "saves or loads a checkpoint at /home/me/train.py:70" in finding.saw[2]
     assert found("C13", gave_up(ours))[0].confidence is Confidence.LIKELY
     # It came at last, and found the others gone.
     came = exit_of(0, after=35.0, error=LOST)
-    assert found("C13", gave_up(came, looks=[saves]))[0].ranks == (0,)
+    assert found("C13", gave_up(came, snapshots=[saves]))[0].ranks == (0,)
 
 
 def test_a_time_out_of_which_nobody_saw_who_was_late_names_nobody(gave_up, exit_of, found):

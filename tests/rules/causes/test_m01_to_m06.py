@@ -55,7 +55,7 @@ def test_each_disagreement_is_one_causes_and_names_the_rank_that_left_the_habit(
     assert any("/home/me/train.py:60" in line for line in (*finding.saw, *finding.next))
 
 
-def test_where_a_rank_stands_whose_call_no_line_of_python_made(found, case, call, look):
+def test_where_a_rank_stands_whose_call_no_line_of_python_made(found, case, call, snapshot):
     """DDP broadcasts its buffers in C++; a snapshot has the line below which it does."""
     calls = {
         0: replace(call(operation="broadcast", index=5), site=None),
@@ -65,8 +65,8 @@ def test_where_a_rank_stands_whose_call_no_line_of_python_made(found, case, call
     divergence = Divergence(
         group="0", ranks=(0, 1), index=5, found_ns=1, calls=calls, windows=windows, basis="recorder"
     )
-    stands = look(0, "/v/site-packages/torch/nn/parallel/distributed.py:1 forward", "/home/me/train.py:16 loss_of")
-    of_job = case(still=False, divergences=(divergence,), looks=(stands,))
+    stands = snapshot(0, "/v/site-packages/torch/nn/parallel/distributed.py:1 forward", "/home/me/train.py:16 loss_of")
+    of_job = case(still=False, divergences=(divergence,), snapshots=(stands,))
     saw = [line for code in ("M01", "M06") for finding in found(code, of_job) for line in finding.saw]
     assert "rank 0 stands at /home/me/train.py:16 in loss_of" in saw
 
@@ -92,7 +92,7 @@ def test_equally_many_elements_in_another_arrangement_are_unclear(found, case, d
     assert finding.confidence is Confidence.UNCLEAR
 
 
-def pulses(call, sizes=(4,)):
+def heartbeats(call, sizes=(4,)):
     last = call(index=1, line=99, shape=(1,), size_bytes=sizes[0])
     for rank in (0, 1):
         more = {"last_call": last, "calls": {"0": 1}} if rank else {}
@@ -101,7 +101,7 @@ def pulses(call, sizes=(4,)):
 
 def test_a_call_that_met_an_exchange_of_gradients_is_told_by_gloos_sizes(found, case, call, exit_of):
     fallen = exit_of(0, -6, error=("gloo::EnforceNotMet", GLOO))
-    of_job = case(still=False, lasts=False, pulses=pulses(call), exits=(fallen,))
+    of_job = case(still=False, lasts=False, heartbeats=heartbeats(call), exits=(fallen,))
     (finding,) = found("M06", of_job)
     assert (finding.ranks, finding.confidence, finding.since_step) == ((1,), Confidence.HIGH, 13)
     assert "6792 bytes" in finding.saw[1]
@@ -112,7 +112,7 @@ def test_a_call_that_met_an_exchange_of_gradients_is_told_by_gloos_sizes(found, 
 
 def test_gloos_sizes_without_a_call_that_explains_them_are_unclear(found, case, exit_of):
     fallen = exit_of(0, -6, error=("gloo::EnforceNotMet", GLOO))
-    of_job = case(still=False, lasts=False, pulses=(), exits=(fallen,))
+    of_job = case(still=False, lasts=False, heartbeats=(), exits=(fallen,))
     assert found("M06", of_job) == []
     (finding,) = found("M02", of_job)
     assert (finding.confidence, finding.ranks) == (Confidence.UNCLEAR, ())
@@ -130,12 +130,14 @@ def test_the_flight_recorder_has_no_lines_of_code_so_the_newest_call_gives_its_o
         Heartbeat(host="algo-1", rank=rank, at_ns=5, moved_ns=5, step_count=13, last_call=barrier if rank else None)
         for rank in (0, 1)
     ]
-    (finding,) = found("M06", case(pulses=stands, divergences=comparison.divergences(1, final=True)))
+    (finding,) = found("M06", case(heartbeats=stands, divergences=comparison.divergences(1, final=True)))
     assert (finding.ranks, finding.since_step) == ((1,), 13)
     assert "train.py:99" in finding.saw[0]
 
 
-def test_a_call_at_whose_place_ddp_exchanges_gradients_elsewhere_is_one_too_many(found, case, call, diverged, pulse):
+def test_a_call_at_whose_place_ddp_exchanges_gradients_elsewhere_is_one_too_many(
+    found, case, call, diverged, heartbeat
+):
     recorded = {
         0: call(19, "all_reduce", shape=(6792,), site=None, reduce_op=None),
         1: call(19, "all_reduce", shape=(1,), site=None, reduce_op=None),
@@ -150,11 +152,11 @@ def test_a_call_at_whose_place_ddp_exchanges_gradients_elsewhere_is_one_too_many
         basis="flight recorder",
         recorder="nccl2",
     )
-    alone = pulse(1, calls={"0": 1}, last_call=call(1, "all_reduce", shape=(1,)))
-    (finding,) = found("M06", case(pulses=(pulse(0), alone), divergences=(divergence,)))
+    alone = heartbeat(1, calls={"0": 1}, last_call=call(1, "all_reduce", shape=(1,)))
+    (finding,) = found("M06", case(heartbeats=(heartbeat(0), alone), divergences=(divergence,)))
     assert finding.ranks == (1,) and "collective 19 of group 0, rank 0 has all_reduce" in finding.saw[1]
-    made_too = pulse(0, calls={"0": 1}, last_call=call(1, "all_reduce", shape=(1,)))
-    assert found("M06", case(pulses=(made_too, alone), divergences=(divergence,))) == []
+    made_too = heartbeat(0, calls={"0": 1}, last_call=call(1, "all_reduce", shape=(1,)))
+    assert found("M06", case(heartbeats=(made_too, alone), divergences=(divergence,))) == []
 
 
 def in_lane(rank, entered, over, **more):
@@ -168,10 +170,10 @@ def test_a_call_that_waits_for_ranks_that_wait_in_a_lane_for_its_maker_is_one_to
     alone = {"last_call": call(index=7, line=99, shape=(1,)), "calls": {"0": 7}, "phase": "communication"}
     others = {"last_call": call(index=6), "calls": {"0": 6}, "phase": "training"}
     stands = in_lane(0, 14, 13, **others), in_lane(1, 13, 13, **alone), in_lane(2, 14, 13, **others)
-    (finding,) = found("M06", case(pulses=stands))
+    (finding,) = found("M06", case(heartbeats=stands))
     assert (finding.ranks, finding.confidence, finding.since_step) == ((1,), Confidence.LIKELY, 13)
     assert "train.py:99" in finding.saw[0]
     assert finding.saw[1] == "ranks 0,2 cannot come: they wait for rank 1 in all_reduce 14 of group gradients/0"
     # One that has come to the lane as well waits there with the others, and is none.
-    assert found("M06", case(pulses=(stands[0], in_lane(1, 14, 13, **alone), stands[2]))) == []
-    assert found("M06", case(pulses=(in_lane(0, 13, 13, **others), stands[1], stands[2]))) == []
+    assert found("M06", case(heartbeats=(stands[0], in_lane(1, 14, 13, **alone), stands[2]))) == []
+    assert found("M06", case(heartbeats=(in_lane(0, 13, 13, **others), stands[1], stands[2]))) == []

@@ -192,18 +192,18 @@ def counters(**entered):
 
 
 @pytest.fixture
-def stands(case, pulse, standstill):
-    """A standstill in which nobody is behind; each rank as the fields of its pulse."""
+def stands(case, heartbeat, stall):
+    """A stall in which nobody is behind; each rank as the fields of its heartbeat."""
 
     def make(*ranks, late=(), **fields):
         groups = {"1": tuple(range(len(ranks))), "2": tuple(range(len(ranks)))}
-        pulses = [
-            pulse(rank, group_ranks=groups, **{"phase": "communication", "groups": (), **of_rank})
+        heartbeats = [
+            heartbeat(rank, group_ranks=groups, **{"phase": "communication", "groups": (), **of_rank})
             for rank, of_rank in enumerate(ranks)
         ]
         waiting = tuple(rank for rank in range(len(ranks)) if rank not in late)
-        still = standstill(late=late, waiting=waiting)
-        return case(world_size=len(ranks), still=still, pulses=pulses, **fields)
+        still = stall(late=late, waiting=waiting)
+        return case(world_size=len(ranks), still=still, heartbeats=heartbeats, **fields)
 
     return make
 
@@ -288,12 +288,12 @@ def to_peer(call):
     return make
 
 
-def test_a_rank_that_waits_for_one_whose_program_has_ended(found, case, pulse, exit_of, to_peer):
+def test_a_rank_that_waits_for_one_whose_program_has_ended(found, case, heartbeat, exit_of, to_peer):
     lost = exit_of(1, error=("RuntimeError", "Connection closed by peer [127.0.0.1]:2"), after=21.0)
 
     def ended(**last):
-        pulses = [pulse(0, **to_peer("send", 1)), pulse(1, **last)]
-        return case(still=False, lasts=False, pulses=pulses, exits=(exit_of(0, 0), lost))
+        heartbeats = [heartbeat(0, **to_peer("send", 1)), heartbeat(1, **last)]
+        return case(still=False, lasts=False, heartbeats=heartbeats, exits=(exit_of(0, 0), lost))
 
     (finding,) = found("M17", ended(**to_peer("recv", 0)))
     assert finding.ranks == (0, 1) and finding.confidence is Confidence.LIKELY
@@ -308,16 +308,16 @@ def test_a_rank_that_waits_for_one_whose_program_has_ended(found, case, pulse, e
 RECEIVES = "/lib/python3/site-packages/torch/distributed/distributed_c10d.py:2700"
 
 
-def test_two_ranks_that_both_receive(found, stands, to_peer, look):
+def test_two_ranks_that_both_receive(found, stands, to_peer, snapshot):
     both = to_peer("recv", 1), to_peer("recv", 0)
-    looks = [look(rank, f"{RECEIVES} recv", "/home/me/train.py:60 step") for rank in (0, 1)]
-    (finding,) = found("M17", stands(*both, looks=looks))
+    snapshots = [snapshot(rank, f"{RECEIVES} recv", "/home/me/train.py:60 step") for rank in (0, 1)]
+    (finding,) = found("M17", stands(*both, snapshots=snapshots))
     assert (finding.ranks, finding.confidence) == ((0, 1), Confidence.HIGH)
     assert finding.saw[0].startswith("rank 0 waits for rank 1 in recv(float32, peer 1) at ")
     # The newest of several asynchronous ones need not be what it waits for.
     assert found("M17", stands(*both))[0].confidence is Confidence.LIKELY
     # Where others wait for these two it has to be seen.
-    assert [each.ranks for each in found("M17", stands(*both, {}, late=(0, 1), looks=looks))] == [(0, 1)]
+    assert [each.ranks for each in found("M17", stands(*both, {}, late=(0, 1), snapshots=snapshots))] == [(0, 1)]
     assert found("M17", stands(*both, {}, late=(0, 1))) == []
 
 

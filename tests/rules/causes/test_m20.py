@@ -14,13 +14,13 @@ LOCAL = "4a2ad14e7181d5235b64cf37fcd715cb5ce5c8e7"
 
 
 @pytest.fixture
-def stuck(case, look, pulse, standstill):
-    """Ranks that wait in new_group at these lines. `local`: ranks that made a group with its members alone. Fields go to every pulse."""
+def stuck(case, snapshot, heartbeat, stall):
+    """Ranks that wait in new_group at these lines. `local`: ranks that made a group with its members alone. Fields: of every heartbeat."""
 
-    def make(*lines, local=(), torch="2.15.0+cu132", late=(), without_look=(), **fields):
+    def make(*lines, local=(), torch="2.15.0+cu132", late=(), without_snapshot=(), **fields):
         ranks = range(len(lines))
-        looks = [
-            look(
+        snapshots = [
+            snapshot(
                 rank,
                 f"{C10D}:757 _create_gloo_process_group",
                 f"{C10D}:7270 _new_group_with_tag",
@@ -28,13 +28,13 @@ def stuck(case, look, pulse, standstill):
                 f"/home/me/train.py:{lines[rank]} <module>",
             )
             for rank in ranks
-            if rank not in without_look
+            if rank not in without_snapshot
         ]
         made = {rank: {LOCAL: tuple(local)} if rank in local else {} for rank in ranks}
         known = {"rendezvous": {"torch": torch}, "step_count": 0}
-        pulses = [pulse(rank, **{**known, "group_ranks": made[rank], **fields}) for rank in ranks]
-        still = standstill(late=late, waiting=tuple(rank for rank in ranks if rank not in late), basis="stacks")
-        return case(world_size=len(lines), still=still, looks=looks, pulses=pulses)
+        heartbeats = [heartbeat(rank, **{**known, "group_ranks": made[rank], **fields}) for rank in ranks]
+        still = stall(late=late, waiting=tuple(rank for rank in ranks if rank not in late), basis="stacks")
+        return case(world_size=len(lines), still=still, snapshots=snapshots, heartbeats=heartbeats)
 
     return make
 
@@ -81,12 +81,12 @@ def test_with_a_late_rank_the_late_rank_is_the_cause(found, stuck):
 
 
 def test_late_ranks_in_new_group_for_which_the_others_wait_elsewhere_make_a_group_alone(
-    found, case, look, standstill, stuck
+    found, case, snapshot, stall, stuck
 ):
-    making = stuck(9, 9, 9).looks
-    training = look(0, "/home/me/train.py:30 <module>")
-    still = standstill(late=(1, 2), waiting=(0,), group="0", operation="all_reduce")
-    (finding,) = found("M20", case(still=still, looks=[training, making[1], making[2]]))
+    making = stuck(9, 9, 9).snapshots
+    training = snapshot(0, "/home/me/train.py:30 <module>")
+    still = stall(late=(1, 2), waiting=(0,), group="0", operation="all_reduce")
+    (finding,) = found("M20", case(still=still, snapshots=[training, making[1], making[2]]))
     assert (finding.confidence, finding.ranks) == (Confidence.LIKELY, (1, 2))
     assert finding.saw == (
         "ranks 1-2 in new_group at /home/me/train.py:9 in <module>",
@@ -95,12 +95,14 @@ def test_late_ranks_in_new_group_for_which_the_others_wait_elsewhere_make_a_grou
 
 
 def test_of_ranks_that_wait_each_line_is_said_once_and_none_of_a_rank_that_was_not_looked_at(
-    found, case, look, standstill, stuck
+    found, case, snapshot, stall, stuck
 ):
-    making = stuck(9, 9, 9, 9, 9).looks
-    still = standstill(late=(4,), waiting=(0, 1, 2, 3), group="0", operation="barrier")
+    making = stuck(9, 9, 9, 9, 9).snapshots
+    still = stall(late=(4,), waiting=(0, 1, 2, 3), group="0", operation="barrier")
     at = {0: "/home/me/train.py:30 <module>", 1: "/home/me/train.py:31 <module>", 3: "/home/me/train.py:30 <module>"}
-    (finding,) = found("M20", case(still=still, looks=[*(look(rank, line) for rank, line in at.items()), making[4]]))
+    (finding,) = found(
+        "M20", case(still=still, snapshots=[*(snapshot(rank, line) for rank, line in at.items()), making[4]])
+    )
     assert finding.saw[1:] == (
         "ranks 0,3 in barrier of group 0 at /home/me/train.py:30 in <module>",
         "rank 1 in barrier of group 0 at /home/me/train.py:31 in <module>",
@@ -108,30 +110,30 @@ def test_of_ranks_that_wait_each_line_is_said_once_and_none_of_a_rank_that_was_n
     )
 
 
-def test_a_group_that_is_not_known_is_not_named(found, case, look, standstill, stuck):
-    still = standstill(late=(1,), waiting=(0,), group=None, operation=None)
-    looks = [look(0, "/home/me/train.py:30 <module>"), stuck(9, 9).looks[1]]
-    (finding,) = found("M20", case(still=still, looks=looks))
+def test_a_group_that_is_not_known_is_not_named(found, case, snapshot, stall, stuck):
+    still = stall(late=(1,), waiting=(0,), group=None, operation=None)
+    snapshots = [snapshot(0, "/home/me/train.py:30 <module>"), stuck(9, 9).snapshots[1]]
+    (finding,) = found("M20", case(still=still, snapshots=snapshots))
     assert finding.saw[-1] == "rank 0 in a collective at /home/me/train.py:30 in <module>"
 
 
 @pytest.mark.parametrize("seen", [(0, 1), (1, 2), (0, 2), (0,), ()])
 def test_late_ranks_are_in_new_group_alone_only_if_each_was_looked_at_and_one_that_waits(
-    found, case, look, standstill, stuck, seen
+    found, case, snapshot, stall, stuck, seen
 ):
-    making = stuck(9, 9, 9).looks
-    looks = {0: look(0, "/home/me/train.py:30 <module>"), 1: making[1], 2: making[2]}
-    still = standstill(late=(1, 2), waiting=(0,), group="0", operation="all_reduce")
-    assert found("M20", case(still=still, looks=[looks[rank] for rank in seen])) == []
+    making = stuck(9, 9, 9).snapshots
+    snapshots = {0: snapshot(0, "/home/me/train.py:30 <module>"), 1: making[1], 2: making[2]}
+    still = stall(late=(1, 2), waiting=(0,), group="0", operation="all_reduce")
+    assert found("M20", case(still=still, snapshots=[snapshots[rank] for rank in seen])) == []
 
 
 @pytest.fixture
-def first_calls(case, pulse, standstill):
+def first_calls(case, heartbeat, stall):
     """Two ranks in the first call of a group of both: under these names, at these lines."""
 
     def make(names=("1", "2"), lines=(18, 18), indices=(1, 1), members=(0, 1), waiting=(0, 1)):
-        pulses = [
-            pulse(
+        heartbeats = [
+            heartbeat(
                 rank,
                 last_call=Call(
                     index=indices[rank],
@@ -144,7 +146,7 @@ def first_calls(case, pulse, standstill):
             )
             for rank in (0, 1)
         ]
-        return case(world_size=2, still=standstill(late=(), waiting=waiting, basis="stacks"), pulses=pulses)
+        return case(world_size=2, still=stall(late=(), waiting=waiting, basis="stacks"), heartbeats=heartbeats)
 
     return make
 
@@ -171,20 +173,20 @@ def test_anything_else_about_the_first_calls_is_another_cause(found, first_calls
         assert found("M20", first_calls(**fields)) == []
 
 
-def test_a_rank_elsewhere_is_no_new_group(found, case, look, standstill, stuck):
+def test_a_rank_elsewhere_is_no_new_group(found, case, snapshot, stall, stuck):
     both = stuck(9, 12)
-    elsewhere = look(1, "/home/me/train.py:12 <module>")
-    assert found("M20", case(still=standstill(late=(), waiting=(0, 1)), looks=[both.looks[0], elsewhere])) == []
+    elsewhere = snapshot(1, "/home/me/train.py:12 <module>")
+    assert found("M20", case(still=stall(late=(), waiting=(0, 1)), snapshots=[both.snapshots[0], elsewhere])) == []
 
 
 def test_a_rank_that_was_not_looked_at_leaves_it_likely(found, stuck):
-    (finding,) = found("M20", stuck(9, 12, 9, without_look=(2,)))
+    (finding,) = found("M20", stuck(9, 12, 9, without_snapshot=(2,)))
     assert finding.confidence is Confidence.LIKELY
 
 
-def test_without_any_look_it_is_not_judged(found, stuck):
+def test_without_any_snapshot_it_is_not_judged(found, stuck):
     with pytest.raises(Unknown):
-        found("M20", stuck(9, 12, without_look=(0, 1)))
+        found("M20", stuck(9, 12, without_snapshot=(0, 1)))
 
 
 @pytest.fixture

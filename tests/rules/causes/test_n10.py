@@ -13,13 +13,13 @@ ALL_REDUCE = "/venv/site-packages/torch/distributed/distributed_c10d.py:2800 all
 
 
 @pytest.fixture
-def leaving(case, look, pulse, standstill, at):
+def leaving(case, snapshot, heartbeat, stall, at):
     """A case in which rank 1 has been leaving for 36 s when it is looked at."""
 
     def made(*frames, basis="flight recorder", waiting=(0,), **seen):
-        pulses = [pulse(0), pulse(1, finalizing_ns=at(24))]
-        still = standstill(basis=basis, waiting=waiting, operation="allreduce", group="0", index=37)
-        return case(still=still, looks=[look(1, *(frames or (EXIT_HANDLER,)), **seen)], pulses=pulses)
+        heartbeats = [heartbeat(0), heartbeat(1, finalizing_ns=at(24))]
+        still = stall(basis=basis, waiting=waiting, operation="allreduce", group="0", index=37)
+        return case(still=still, snapshots=[snapshot(1, *(frames or (EXIT_HANDLER,)), **seen)], heartbeats=heartbeats)
 
     return made
 
@@ -75,9 +75,9 @@ def test_a_stopped_rank_is_left_to_its_own_cause(found, leaving):
     assert not found("N10", leaving(state="T"))
 
 
-def test_a_rank_that_trains_is_not_leaving(found, case, look):
-    assert not found("N10", case(looks=[look(1)]))
+def test_a_rank_that_trains_is_not_leaving(found, case, snapshot):
+    assert not found("N10", case(snapshots=[snapshot(1)]))
 
 
-def test_without_a_look_it_is_not_judged(missing, case):
+def test_without_a_snapshot_it_is_not_judged(missing, case):
     assert missing("N10", case()) == "a snapshot of rank 1"

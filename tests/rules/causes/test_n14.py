@@ -27,17 +27,20 @@ EQUAL = RasGroup(size=4, is_still=True, is_whole=True, launched=(41, 41))
 
 
 @pytest.fixture
-def hanging(case, pulse):
+def hanging(case, heartbeat):
     """A job of four ranks of which nothing else says who is late."""
 
     def make(*groups, pids=PIDS, **fields):
-        pulses = [pulse(rank, pid=pid) for rank, pid in pids.items()]
+        heartbeats = [heartbeat(rank, pid=pid) for rank, pid in pids.items()]
         made = case(
-            world_size=4, pulses=pulses, host_looks=[HostSnapshot(host="algo-1", at_ns=0, ras=groups or None)], **fields
+            world_size=4,
+            heartbeats=heartbeats,
+            host_snapshots=[HostSnapshot(host="algo-1", at_ns=0, ras=groups or None)],
+            **fields,
         )
-        if made.standstill is None:
+        if made.stall is None:
             return made
-        return replace(made, standstill=replace(made.standstill, late=(), behind=(), together=False))
+        return replace(made, stall=replace(made.stall, late=(), behind=(), together=False))
 
     return make
 
@@ -71,10 +74,10 @@ def test_a_process_id_that_two_hosts_have_names_nobody(found, hanging):
     assert not found("N14", hanging(uneven([2], [0, 1]), pids=PIDS | {3: PIDS[2]}))
 
 
-def test_where_another_source_names_the_rank_it_says_nothing(found, case, pulse):
-    pulses = [pulse(rank, pid=pid) for rank, pid in PIDS.items()]
-    look = HostSnapshot(host="algo-1", at_ns=0, ras=(uneven([2], [0, 1, 3]),))
-    assert not found("N14", case(world_size=4, pulses=pulses, host_looks=[look]))
+def test_where_another_source_names_the_rank_it_says_nothing(found, case, heartbeat):
+    heartbeats = [heartbeat(rank, pid=pid) for rank, pid in PIDS.items()]
+    snapshot = HostSnapshot(host="algo-1", at_ns=0, ras=(uneven([2], [0, 1, 3]),))
+    assert not found("N14", case(world_size=4, heartbeats=heartbeats, host_snapshots=[snapshot]))
 
 
 def test_without_a_hang_or_without_an_answer_nothing_is_said(found, hanging):
@@ -82,12 +85,12 @@ def test_without_a_hang_or_without_an_answer_nothing_is_said(found, hanging):
     assert not found("N14", hanging(uneven([2], [0, 1, 3]), still=False))
 
 
-def test_equal_counts_show_that_no_rank_is_missing(case, pulse):
+def test_equal_counts_show_that_no_rank_is_missing(case, heartbeat):
     inside = GroupCounters(name="0", enqueued=5, completed=4, recorder="nccl", ranks=(0, 1))
-    pulses = {rank: pulse(rank, pid=PIDS[rank], groups=(inside,)) for rank in (0, 1)}
-    still = StallDetector(2).observe(pulses, pulses[0].at_ns)
-    look = HostSnapshot(host="algo-1", at_ns=0, ras=(replace(EQUAL, size=2),))
-    hang = case(still=still, pulses=pulses.values(), host_looks=[look])
+    heartbeats = {rank: heartbeat(rank, pid=PIDS[rank], groups=(inside,)) for rank in (0, 1)}
+    still = StallDetector(2).observe(heartbeats, heartbeats[0].at_ns)
+    snapshot = HostSnapshot(host="algo-1", at_ns=0, ras=(replace(EQUAL, size=2),))
+    hang = case(still=still, heartbeats=heartbeats.values(), host_snapshots=[snapshot])
     assert nccl_counts(hang).all_alike
     (finding,) = diagnose(hang, discover("causes")).findings
     assert finding.code == "N11" and any("launched as many collectives" in line for line in finding.saw)

@@ -24,10 +24,10 @@ def came(rank, pid=None, host="algo-1", size=2, **more):
 
 @pytest.fixture
 def meeting(case):
-    """A job none of whose ranks has made a step; the pulses say who stands in init_process_group."""
+    """A job none of whose ranks has made a step; the heartbeats say who stands in init_process_group."""
 
     def make(*events, still=True, **fields):
-        made = case(still=still, pulses=fields.pop("pulses", ()), events=events, **fields)
+        made = case(still=still, heartbeats=fields.pop("heartbeats", ()), events=events, **fields)
         return replace(made, ranks={rank: replace(record, step_count=0) for rank, record in made.ranks.items()})
 
     return make
@@ -56,28 +56,28 @@ def test_a_world_size_above_what_was_started(meeting):
     assert judged(meeting(*BOTH, came(0, size=3), came(1, size=3))) == [("R01", (2,))]
 
 
-def test_a_rank_that_never_calls_init(meeting, found, pulse, missing):
-    waiting = [pulse(0, phase="rendezvous", step_count=0)]
-    (finding,) = found("R01", meeting(*BOTH, came(0), pulses=waiting))
+def test_a_rank_that_never_calls_init(meeting, found, heartbeat, missing):
+    waiting = [heartbeat(0, phase="rendezvous", step_count=0)]
+    (finding,) = found("R01", meeting(*BOTH, came(0), heartbeats=waiting))
     assert finding.ranks == (1,) and "pid 1001" in finding.saw[0]
-    assert missing("R01", meeting(came(0), pulses=waiting)) == "which ranks were started"
+    assert missing("R01", meeting(came(0), heartbeats=waiting)) == "which ranks were started"
 
 
 def test_another_port_than_rank_0s(meeting):
     assert judged(meeting(*BOTH, came(0), came(1, MASTER_PORT="1"))) == [("R02", (1,))]
 
 
-def test_what_a_connection_from_its_host_saw(meeting, look, found):
+def test_what_a_connection_from_its_host_saw(meeting, snapshot, found):
     events = (*BOTH, came(0), came(1, host="algo-2"))
     for seen in ("refused", "timed out", "no route"):
-        (finding,) = found("R02", meeting(*events, looks=[look(1, rendezvous_seen=seen)]))
+        (finding,) = found("R02", meeting(*events, snapshots=[snapshot(1, rendezvous_seen=seen)]))
         assert finding.ranks == (1,) and any(seen in line for line in finding.saw)
-    assert found("R02", meeting(*events, looks=[look(1, rendezvous_seen="connected")])) == []
+    assert found("R02", meeting(*events, snapshots=[snapshot(1, rendezvous_seen="connected")])) == []
 
 
-def test_a_name_that_nobody_knows(meeting, look):
+def test_a_name_that_nobody_knows(meeting, snapshot):
     events = (*BOTH, came(0), came(1, MASTER_ADDR="no-such-host"))
-    assert judged(meeting(*events, looks=[look(1, rendezvous_seen="name not known")])) == [("R03", (1,))]
+    assert judged(meeting(*events, snapshots=[snapshot(1, rendezvous_seen="name not known")])) == [("R03", (1,))]
     tail = "[c10d] The IPv6 network addresses of (no-such-host, 29500) cannot be retrieved (gai error: -2 - Name or service not known)."
     assert judged(meeting(*events, tails={1: tail})) == [("R03", (1,))]
 
@@ -124,10 +124,10 @@ def test_ranks_that_already_step_have_met(case, found):
 
 
 def test_a_clock_far_away_is_named_only_in_trouble(meeting, found):
-    looks = [HostSnapshot(host="algo-2", at_ns=1, clock_offset_seconds=-300.0, round_trip_seconds=0.001)]
-    (finding,) = found("R10", meeting(host_looks=looks))
+    snapshots = [HostSnapshot(host="algo-2", at_ns=1, clock_offset_seconds=-300.0, round_trip_seconds=0.001)]
+    (finding,) = found("R10", meeting(host_snapshots=snapshots))
     assert finding.hosts == ("algo-2",) and "300 s behind" in finding.saw[0]
-    assert found("R10", meeting(host_looks=looks, still=False)) == []
+    assert found("R10", meeting(host_snapshots=snapshots, still=False)) == []
 
 
 def test_another_script_is_named_by_its_checksum(meeting, missing, found):

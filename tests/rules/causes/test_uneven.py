@@ -81,7 +81,7 @@ def test_a_rank_behind_its_loop_that_made_no_step_of_a_batch(outside, taken, nam
     site = Site(file="/w/train.py", line=54, function="main", outside_loop=outside)
     calls = {0: call(45, "allreduce"), 1: replace(call(45, "barrier", shape=None), site=site)}
     divergence = Divergence(group="0", ranks=(0, 1), index=45, found_ns=1, calls=calls, windows={0: (), 1: ()})
-    made = case(divergences=(divergence,), pulses={})
+    made = case(divergences=(divergence,), heartbeats={})
     ranks = {0: replace(made.ranks[0], **loaded(40, 40, 39)), 1: replace(made.ranks[1], **loaded(40, taken, 39))}
     assert [finding.ranks for finding in found("M07", replace(made, ranks=ranks))] == named
 
@@ -97,13 +97,13 @@ def test_a_rank_in_the_last_barrier_while_the_others_train(case, call, found):
 
 
 @pytest.fixture
-def behind_its_loop(case, call, pulse):
+def behind_its_loop(case, call, heartbeat):
     """Rank 1 has come to a call behind its loop, while rank 0 has issued nothing from Python since its last step."""
 
     def make(own=None, other=None, outside=True, **fields):
         last = call(1, "allreduce", line=99, shape=(), size_bytes=8, step=12)
         last = replace(last, site=replace(last.site, outside_loop=outside))
-        made = case(pulses=[pulse(0), pulse(1, last_call=last, calls={"0": 1})], **fields)
+        made = case(heartbeats=[heartbeat(0), heartbeat(1, last_call=last, calls={"0": 1})], **fields)
         ranks = {0: replace(made.ranks[0], **other or {}), 1: replace(made.ranks[1], **own or {})}
         return replace(made, ranks=ranks)
 
@@ -158,7 +158,7 @@ def test_the_last_step_of_a_longer_loader_is_a_step(behind_its_loop, exit_of):
     assert judged(uneven) == [("M05", (1,), Confidence.HIGH)]
 
 
-def test_an_average_of_the_others_inside_their_loop_does_not_hide_that_one_has_left_it(case, call, pulse):
+def test_an_average_of_the_others_inside_their_loop_does_not_hide_that_one_has_left_it(case, call, heartbeat):
     calls = {
         0: call(44, "barrier", line=187, shape=None, step=16),
         1: call(44, "all_gather", line=196, shape=(1,), dtype="int64", step=5),
@@ -167,8 +167,8 @@ def test_an_average_of_the_others_inside_their_loop_does_not_hide_that_one_has_l
         group="0", ranks=(0, 1), index=44, found_ns=1, calls=calls, windows={r: (calls[r],) for r in calls}
     )
     steps = {0: 16, 1: 5}
-    pulses = [pulse(rank, step_count=steps[rank], last_call=calls[rank]) for rank in (0, 1)]
-    made = case(still=False, divergences=(divergence,), pulses=pulses)
+    heartbeats = [heartbeat(rank, step_count=steps[rank], last_call=calls[rank]) for rank in (0, 1)]
+    made = case(still=False, divergences=(divergence,), heartbeats=heartbeats)
     ranks = {
         0: replace(made.ranks[0], **ran_out(15, 16, taken=16, made=16)),
         1: replace(made.ranks[1], **ran_out(4, 5, taken=7, made=5)),
@@ -184,24 +184,24 @@ def test_a_stream_of_unknown_length_that_ended_is_told_from_a_decision(left):
     assert left_early == [("M05", (1,), Confidence.UNCLEAR), ("M11", (1,), Confidence.UNCLEAR)]
 
 
-def test_ranks_at_the_last_barrier_while_one_saves_its_model_are_not_uneven(behind_its_loop, standstill, found):
-    late = standstill(late=(0,), waiting=(1,))
+def test_ranks_at_the_last_barrier_while_one_saves_its_model_are_not_uneven(behind_its_loop, stall, found):
+    late = stall(late=(0,), waiting=(1,))
     assert found("M05", behind_its_loop(still=late)) == []
-    both_wait = standstill(late=(), waiting=(0, 1))
+    both_wait = stall(late=(), waiting=(0, 1))
     assert [finding.ranks for finding in found("M05", behind_its_loop(still=both_wait))] == [(1,)]
 
 
-def test_a_rank_ahead_in_steps_and_behind_in_collectives_while_the_job_stands(case, pulse, found):
+def test_a_rank_ahead_in_steps_and_behind_in_collectives_while_the_job_stands(case, heartbeat, found):
     groups = {
         0: (GroupCounters(name="0", enqueued=26, completed=25),),
         1: (GroupCounters(name="0", enqueued=24, completed=24),),
     }
-    pulses = [pulse(0, groups=groups[0]), pulse(1, groups=groups[1], step_count=13)]
-    (finding,) = found("M07", case(pulses=pulses))
+    heartbeats = [heartbeat(0, groups=groups[0]), heartbeat(1, groups=groups[1], step_count=13)]
+    (finding,) = found("M07", case(heartbeats=heartbeats))
     assert finding.ranks == (1,) and any("2 collectives behind" in line for line in finding.saw)
     assert found("M07", case()) == []
     # In the middle of an epoch nothing says how many batches it would take.
-    made = case(pulses=pulses)
+    made = case(heartbeats=heartbeats)
     ranks = {**made.ranks, 1: replace(made.ranks[1], **loaded(40, 14, 13))}
     assert found("M07", replace(made, ranks=ranks))[0].ruled_out == ()
 
@@ -236,11 +236,11 @@ def test_buffers_that_differ_are_told_by_a_broadcast_from_inside_ddp(case):
     assert judged(made) == [("M09", (1,), Confidence.LIKELY)]
 
 
-def test_sizes_that_gloo_meets_while_ddp_is_made_are_those_of_a_model(case, pulse, exit_of):
+def test_sizes_that_gloo_meets_while_ddp_is_made_are_those_of_a_model(case, heartbeat, exit_of):
     def wrapped(*met, phases=("wrapping", "wrapping", "wrapping")):
         fallen = tuple(exit_of(rank, -6, error=GLOO) for rank in met)
-        pulses = [pulse(rank, phase=phase, step_count=0) for rank, phase in enumerate(phases)]
-        return case(world_size=3, still=False, lasts=False, exits=fallen, pulses=pulses)
+        heartbeats = [heartbeat(rank, phase=phase, step_count=0) for rank, phase in enumerate(phases)]
+        return case(world_size=3, still=False, lasts=False, exits=fallen, heartbeats=heartbeats)
 
     assert judged(wrapped(1, 2)) == [("M09", (0,), Confidence.LIKELY)]
     assert judged(wrapped(1, 2, phases=("starting", "wrapping", "wrapping"))) == [("M09", (0,), Confidence.LIKELY)]

@@ -115,7 +115,7 @@ def test_each_plane_has_a_cell_for_each_part_and_stands_at_the_same_places(count
         assert any(one) or set(cells) <= {NOTHING}
 
 
-def test_a_standstill_is_marked_until_it_is_over_and_a_lost_host_names_its_ranks():
+def test_a_stall_is_marked_until_it_is_over_and_a_lost_host_names_its_ranks():
     hosts = [{"host": name, "first_rank": first, "ranks": 2} for name, first in (("a", 0), ("b", 2))]
     events = [
         {"t_ns": 1, "event": "attempt_started", "hosts": hosts},

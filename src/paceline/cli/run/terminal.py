@@ -65,15 +65,17 @@ class RunTerminal:
         """Update the status line, or print one line every 30 s. The launcher calls this once a second."""
         found = [from_progress(record, host) for host, ranks in progress.items() for record in ranks.values()]
         now = [record for record in found if record is not None]
-        look = pace(now, self._before, ranks_wanted=self._wanted)
+        newest = pace(now, self._before, ranks_wanted=self._wanted)
         elapsed = time.monotonic() - self._began
         if self._live:
-            line = live_line(look, elapsed, doing=self._doing, width=columns(sys.stderr) - 1, ascii_only=self._ascii)
+            line = live_line(newest, elapsed, doing=self._doing, width=columns(sys.stderr) - 1, ascii_only=self._ascii)
             self._set_line(visible(line).encode(errors="replace"))
             self._say(2, "")
         elif self._lines and time.monotonic() - self._last_plain >= PLAIN_INTERVAL_SECONDS:
             self._last_plain = time.monotonic()
-            self._say(2, plain_line(look, time.time_ns(), doing="" if look.step is not None else self._doing) + "\n")
+            self._say(
+                2, plain_line(newest, time.time_ns(), doing="" if newest.step is not None else self._doing) + "\n"
+            )
         if not self._live or elapsed % 5 < 1:
             self._before = now
 

@@ -109,9 +109,9 @@ def own_line_of(exit: RankExit) -> str:
 
 
 def steps_of(case: Case, rank: int) -> int | None:
-    """Steps that a rank had made, from its record or its pulse."""
-    record, pulse = case.ranks.get(rank), case.pulses.get(rank)
-    counts = [one.step_count for one in (record, pulse) if one is not None and one.step_count is not None]
+    """Steps that a rank had made, from its record or its heartbeat."""
+    record, heartbeat = case.ranks.get(rank), case.heartbeats.get(rank)
+    counts = [one.step_count for one in (record, heartbeat) if one is not None and one.step_count is not None]
     return max(counts, default=None)
 
 

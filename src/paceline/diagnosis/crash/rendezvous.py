@@ -73,11 +73,14 @@ def joined(case: Case) -> tuple[Joined, ...]:
         host, pid, rank = event.get("host"), event.get("pid"), event.get("rank")
         if isinstance(host, str) and isinstance(pid, int) and isinstance(rank, int):
             found[host, pid] = _joined(event, host, pid, rank, started.get((host, pid)))
-    for rank, pulse in case.pulses.items():
-        if pulse.pid is not None and (pulse.rendezvous or (pulse.host, pulse.pid) not in found):
-            known = {"world_size": _size(pulse.rendezvous), "started_as": started.get((pulse.host, pulse.pid))}
-            found[pulse.host, pulse.pid] = Joined(
-                host=pulse.host, pid=pulse.pid, rank=rank, brought=pulse.rendezvous, **known
+    for rank, heartbeat in case.heartbeats.items():
+        if heartbeat.pid is not None and (heartbeat.rendezvous or (heartbeat.host, heartbeat.pid) not in found):
+            known = {
+                "world_size": _size(heartbeat.rendezvous),
+                "started_as": started.get((heartbeat.host, heartbeat.pid)),
+            }
+            found[heartbeat.host, heartbeat.pid] = Joined(
+                host=heartbeat.host, pid=heartbeat.pid, rank=rank, brought=heartbeat.rendezvous, **known
             )
     return tuple(sorted(found.values(), key=lambda one: (one.rank, one.host, one.pid)))
 
@@ -102,9 +105,9 @@ def in_rendezvous(case: Case) -> tuple[int, ...]:
 
     Raises:  Unknown: the ranks were not inspected
     """
-    if not case.pulses:
-        raise Unknown("the phase of the ranks: no standstill was seen")
-    return tuple(sorted(rank for rank, pulse in case.pulses.items() if pulse.phase == "rendezvous"))
+    if not case.heartbeats:
+        raise Unknown("the phase of the ranks: no stall was seen")
+    return tuple(sorted(rank for rank, heartbeat in case.heartbeats.items() if heartbeat.phase == "rendezvous"))
 
 
 def _joined(event: Mapping[str, Any], host: str, pid: int, rank: int, started_as: Any) -> Joined:

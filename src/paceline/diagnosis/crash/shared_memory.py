@@ -54,12 +54,12 @@ def shortage_line(text: str) -> tuple[Shortage | None, str]:
 
 def out_of_files(case: Case, rank: int) -> str:
     """How many files a rank had open, if it was inspected and was near its limit; else ""."""
-    look = case.looks.get(rank)
-    if look is None or look.open_files is None or not look.open_files_limit:
+    snapshot = case.snapshots.get(rank)
+    if snapshot is None or snapshot.open_files is None or not snapshot.open_files_limit:
         return ""
-    if look.open_files < _NEARLY_ALL_FILES * look.open_files_limit:
+    if snapshot.open_files < _NEARLY_ALL_FILES * snapshot.open_files_limit:
         return ""
-    return f"rank {rank} had {look.open_files:,} of {look.open_files_limit:,} files open"
+    return f"rank {rank} had {snapshot.open_files:,} of {snapshot.open_files_limit:,} files open"
 
 
 def _of(line: str) -> Shortage | None:

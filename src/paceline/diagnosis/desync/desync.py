@@ -106,14 +106,16 @@ def _with_sites(case: Case, divergence: Divergence, found: Disagreement) -> tupl
         _with_site(case, ranks[0], calls) for ranks, calls in ((found.odd, found.mine), (found.usual, found.theirs))
     )
     steps = [
-        pulse.step_count for rank in found.odd if (pulse := case.pulses.get(rank)) and pulse.step_count is not None
+        heartbeat.step_count
+        for rank in found.odd
+        if (heartbeat := case.heartbeats.get(rank)) and heartbeat.step_count is not None
     ]
     return replace(divergence, since_step=min(steps, default=None)), replace(found, mine=mine, theirs=theirs)
 
 
 def _with_site(case: Case, rank: int, calls: tuple[Call, ...]) -> tuple[Call, ...]:
-    pulse = case.pulses.get(rank)
-    last = pulse.last_call if pulse is not None else None
+    heartbeat = case.heartbeats.get(rank)
+    last = heartbeat.last_call if heartbeat is not None else None
     # The newest of both is the call that the rank is in.
     if last is None or len(calls) != 1 or last.operation != calls[0].operation:
         return calls
@@ -153,8 +155,8 @@ def whereabouts(case: Case, found: Disagreement) -> tuple[str, ...]:
         f"rank {ranks[0]} stands at {site_of(users)}"
         for ranks, calls in sides
         if calls[0].site is None
-        and (look := case.looks.get(ranks[0])) is not None
-        and (users := users_frame(look)) is not None
+        and (snapshot := case.snapshots.get(ranks[0])) is not None
+        and (users := users_frame(snapshot)) is not None
     )
 
 

@@ -78,7 +78,7 @@ def _meet(case: Case, rank: int, other: int) -> bool:
     """Whether these two are in different exchanges. A late rank, at its last checkpoint for example, may still come."""
     if rank == other:
         return False
-    waiting = case.standstill.waiting if case.standstill is not None else ()
+    waiting = case.stall.waiting if case.stall is not None else ()
     return (
         any({rank, other} <= divergence.calls.keys() for divergence in case.divergences)
         or {rank, other} <= set(waiting)
@@ -104,8 +104,8 @@ def _is_outside(call: Call) -> bool:
 
 
 def _call_since_its_last_step(case: Case, rank: int) -> Call | None:
-    pulse = case.pulses.get(rank)
-    last = pulse.last_call if pulse is not None else None
+    heartbeat = case.heartbeats.get(rank)
+    last = heartbeat.last_call if heartbeat is not None else None
     # Calls from the flight recorder have no step; calls from Python do.
     calls = [last, *(divergence.calls.get(rank) for divergence in case.divergences)]
     newest = next((call for call in calls if call is not None), None)

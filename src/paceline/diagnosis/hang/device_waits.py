@@ -21,14 +21,14 @@ def has_any_device_wait(frames: Sequence[Frame]) -> bool:
 
 def open_counters(case: Case) -> dict[int, GroupCounters]:
     """Rank -> its counters in the group of the stall, of each waiting rank that is in the stall's collective."""
-    still = case.standstill
+    still = case.stall
     if still is None:
         return {}
     return {
         rank: counters
         for rank in still.waiting
-        if (pulse := case.pulses.get(rank)) is not None
-        for counters in pulse.groups or ()
+        if (heartbeat := case.heartbeats.get(rank)) is not None
+        for counters in heartbeat.groups or ()
         if (counters.recorder, counters.name, counters.completed + 1) == (still.recorder, still.group, still.index)
         and counters.enqueued > counters.completed
     }
@@ -38,7 +38,7 @@ def kernel_lines_of_gpus(case: Case, ranks: Collection[int] | None = None) -> tu
     """The newest line of the kernel about a GPU, on each host of these ranks (of all)."""
     hosts = None if ranks is None else {case.host_of(rank) for rank in ranks}
     found = []
-    for name, host in case.host_looks.items():
+    for name, host in case.host_snapshots.items():
         lines = [line for line in host.kernel_lines or () if _GPU_ERROR.search(line)]
         if lines and (hosts is None or name in hosts):
             found.append(f"the kernel of {name} said: {lines[-1]}")
@@ -47,11 +47,11 @@ def kernel_lines_of_gpus(case: Case, ranks: Collection[int] | None = None) -> tu
 
 def needs_device_facts(case: Case) -> None:
     """Raises Unknown if ranks wait in something of a device, and the recorders do not show whether a rank is missing."""
-    still = case.standstill
+    still = case.stall
     if still is None or still.late or still.together or case.divergences:
         return
-    waits = [rank for rank, pulse in case.pulses.items() if any(
-        c.recorder != HOST_RECORDER and not c.is_over for c in pulse.groups or ()
+    waits = [rank for rank, heartbeat in case.heartbeats.items() if any(
+        c.recorder != HOST_RECORDER and not c.is_over for c in heartbeat.groups or ()
     )]  # fmt: skip
     if waits:
         raise Unknown(f"in what {named_ranks(sorted(waits))} wait on the device, and for which ranks")

@@ -24,9 +24,9 @@ from paceline.recording.rank_sets import named_ranks
 class LaggingRank:
     """One late rank that was inspected."""
 
-    look: RankSnapshot
+    snapshot: RankSnapshot
     """Its snapshot."""
-    standstill: Stall
+    stall: Stall
     """The stall in which it is late."""
     progress: tuple[str, ...]
     """Texts about everything in which it makes progress."""
@@ -39,15 +39,15 @@ class LaggingRank:
 
     @property
     def rank(self) -> int:
-        return self.look.rank
+        return self.snapshot.rank
 
     @property
     def frames(self) -> tuple[Frame, ...]:
-        return frames_of(self.look)
+        return frames_of(self.snapshot)
 
     @property
     def users(self) -> Frame | None:
-        return users_frame(self.look)
+        return users_frame(self.snapshot)
 
     @property
     def level(self) -> Level:
@@ -60,11 +60,11 @@ class LaggingRank:
     @property
     def is_free(self) -> bool:
         """Neither stopped, frozen nor in an uninterruptible call, so its stack shows what it does."""
-        return not cannot_move(self.look) and (self.look.state or "") != "D" and not _is_held(self.look)
+        return not cannot_move(self.snapshot) and (self.snapshot.state or "") != "D" and not _is_held(self.snapshot)
 
     @property
     def is_busy(self) -> bool:
-        return uses_a_cpu(self.look)
+        return uses_a_cpu(self.snapshot)
 
     @property
     def is_in_its_own_code(self) -> bool:
@@ -73,18 +73,18 @@ class LaggingRank:
 
     @property
     def moves_bytes(self) -> bool:
-        return any(sign.startswith(("disk", "receives")) for sign in signs_of_progress(self.look))
+        return any(sign.startswith(("disk", "receives")) for sign in signs_of_progress(self.snapshot))
 
     @property
     def may_wait_for_device(self) -> bool:
         """Whether the line at which it stands may wait, as the others do, for a collective of the device that no recorder shows."""
-        on_device = bool(self.look.gpus) if self.backend is None else waits_on_device(self.backend)
-        return on_device and self.standstill.basis in (CALLS, PHASE, STACKS, STEPS)
+        on_device = bool(self.snapshot.gpus) if self.backend is None else waits_on_device(self.backend)
+        return on_device and self.stall.basis in (CALLS, PHASE, STACKS, STEPS)
 
     @property
     def how_late(self) -> str:
         """Which ranks wait for it, and how that is known."""
-        still = self.standstill
+        still = self.stall
         waiting = named_ranks(still.waiting)
         if not still.waiting:
             return f"rank {self.rank} has not moved, and no rank is seen inside a collective"
@@ -97,15 +97,15 @@ class LaggingRank:
     @property
     def activity(self) -> str:
         """State, CPU and bytes during the snapshot, as far as they are known."""
-        look = self.look
-        parts = [] if look.state is None else [f"state {look.state}"]
-        if (cpus := cpus_used(look)) is not None:
+        snapshot = self.snapshot
+        parts = [] if snapshot.state is None else [f"state {snapshot.state}"]
+        if (cpus := cpus_used(snapshot)) is not None:
             parts.append(f"{cpus:.2f} CPUs used")
-        if (moved := bytes_moved_per_second(look)) is not None:
+        if (moved := bytes_moved_per_second(snapshot)) is not None:
             parts.append(f"{moved / 1e6:.1f} MB/s read or written")
-        if look.wait_channel and look.wait_channel != "0":
-            parts.append(f"kernel function {look.wait_channel}")
-        return f"pid {look.pid} on {look.host} over {look.seconds or 0.5:.1f} s: " + ", ".join(
+        if snapshot.wait_channel and snapshot.wait_channel != "0":
+            parts.append(f"kernel function {snapshot.wait_channel}")
+        return f"pid {snapshot.pid} on {snapshot.host} over {snapshot.seconds or 0.5:.1f} s: " + ", ".join(
             parts or ["nothing known"]
         )
 
@@ -130,22 +130,22 @@ def words_of_basis(still: Stall) -> str:
 
 def late_ranks(case: Case) -> Iterator[LaggingRank]:
     """Every late rank that still runs and was inspected, but for those that have come and whose device has not."""
-    still = case.standstill
+    still = case.stall
     if still is None:
         return
     for rank in _running(case, still.late):
         if rank in still.behind:
             continue
-        look = case.looks.get(rank)
-        if look is not None:
+        snapshot = case.snapshots.get(rank)
+        if snapshot is not None:
             since = still.places.get(rank)
-            in_place = max(0.0, (look.at_ns - since[1]) / 1e9) if since is not None else 0.0
-            signs = signs_of_progress(look, unchanging=in_place >= UNCHANGING_SECONDS)
-            if not signs and still.progress == ("its counters move",) and not cannot_move(look):
+            in_place = max(0.0, (snapshot.at_ns - since[1]) / 1e9) if since is not None else 0.0
+            signs = signs_of_progress(snapshot, unchanging=in_place >= UNCHANGING_SECONDS)
+            if not signs and still.progress == ("its counters move",) and not cannot_move(snapshot):
                 signs = still.progress
-            pulse = case.pulses.get(rank)
-            backend = None if pulse is None else pulse.rendezvous.get("backend")
-            yield LaggingRank(look, still, signs, in_place, case.lasts, backend)
+            heartbeat = case.heartbeats.get(rank)
+            backend = None if heartbeat is None else heartbeat.rendezvous.get("backend")
+            yield LaggingRank(snapshot, still, signs, in_place, case.lasts, backend)
 
 
 UNSEEN_DEVICE = (
@@ -154,14 +154,14 @@ UNSEEN_DEVICE = (
 """What is said of a rank that `may_wait_for_device`."""
 
 
-def need_looks(case: Case) -> None:
+def need_snapshots(case: Case) -> None:
     """A rule calls this after it has judged the inspected ranks.
 
     Raises:  Unknown: a late rank was not inspected
     """
-    still = case.standstill
+    still = case.stall
     unseen = (
-        [rank for rank in _running(case, still.late) if rank not in case.looks and rank not in still.behind]
+        [rank for rank in _running(case, still.late) if rank not in case.snapshots and rank not in still.behind]
         if still is not None
         else []
     )
@@ -173,22 +173,24 @@ def need_stacks(late: Iterable[LaggingRank]) -> None:
     """Raises Unknown for the first of these ranks whose Python stack could not be read, with the reason."""
     for one in late:
         if not one.frames:
-            why = next((text for text in one.look.not_judged if "stack" in text.lower()), "")
+            why = next((text for text in one.snapshot.not_judged if "stack" in text.lower()), "")
             raise Unknown(f"the stack of rank {one.rank}" + (f": {why}" if why else ""))
 
 
 def _running(case: Case, ranks: Iterable[int]) -> list[int]:
     """The late ranks that ran when the stall was seen; a later end does not change it."""
-    still = case.standstill
+    still = case.stall
     ended = {exit.rank for exit in case.exits if still is None or exit.time_ns < still.detected_ns}
     return [
-        rank for rank in ranks if rank not in ended and (rank not in case.pulses or case.pulses[rank].exit_code is None)
+        rank
+        for rank in ranks
+        if rank not in ended and (rank not in case.heartbeats or case.heartbeats[rank].exit_code is None)
     ]
 
 
-def _is_held(look: RankSnapshot) -> bool:
+def _is_held(snapshot: RankSnapshot) -> bool:
     """Whether it is alive and uses no CPU, but its Python does not run: a thread holds the interpreter's lock."""
-    if uses_a_cpu(look) or is_waiting_in_collective(look):
+    if uses_a_cpu(snapshot) or is_waiting_in_collective(snapshot):
         return False
-    held = gil_is_held(look)
-    return held is True or (held is None and look.ping_answers is True and look.traceback_answers is False)
+    held = gil_is_held(snapshot)
+    return held is True or (held is None and snapshot.ping_answers is True and snapshot.traceback_answers is False)

@@ -33,9 +33,9 @@ def nccl_counts(case: Case) -> NcclCounts | None:
 
     Holds:   a communicator that changed between the answers makes no rank late
     """
-    if case.standstill is None:
+    if case.stall is None:
         return None
-    groups = next((look.ras for look in case.host_looks.values() if look.ras), None)
+    groups = next((snapshot.ras for snapshot in case.host_snapshots.values() if snapshot.ras), None)
     if groups is None:
         return None
     ranks = _ranks_by_pid(case)
@@ -60,9 +60,9 @@ def nccl_counts(case: Case) -> NcclCounts | None:
 def _ranks_by_pid(case: Case) -> Mapping[int, int]:
     """Process id -> rank, of those that no two hosts have: NCCL's name of a host is not ours."""
     found: dict[int, list[int]] = {}
-    for rank, pulse in case.pulses.items():
-        if pulse.pid is not None:
-            found.setdefault(pulse.pid, []).append(rank)
+    for rank, heartbeat in case.heartbeats.items():
+        if heartbeat.pid is not None:
+            found.setdefault(heartbeat.pid, []).append(rank)
     return {pid: ranks[0] for pid, ranks in found.items() if len(ranks) == 1}
 
 

@@ -1,4 +1,4 @@
-"""Does the job make progress, since when not, and which ranks delay it? Answered from the pulses of all ranks. Pure.
+"""Does the job make progress, since when not, and which ranks delay it? Answered from the heartbeats of all ranks. Pure.
 
 Ranks are compared with each other (`waits`), not with a fixed limit. The only limit is how long a rank may make no progress before
 it is suspected, and it depends on the job's own step time.
@@ -43,7 +43,7 @@ _RECENT_SECONDS = 2.5
 
 
 class StallDetector:
-    """Takes the newest pulse of every rank and keeps the current stall.
+    """Takes the newest heartbeat of every rank and keeps the current stall.
 
     `world_size` None: only ranks that have reported are counted.
     """
@@ -57,21 +57,21 @@ class StallDetector:
         self._steps = -1
         self.cpu = CpuUse()
 
-    def observe(self, pulses: Mapping[int, Heartbeat], now_ns: int) -> Stall | None:
+    def observe(self, heartbeats: Mapping[int, Heartbeat], now_ns: int) -> Stall | None:
         """The stall at this moment, before its level is known; None while the job makes progress.
 
         Holds:   `since_ns`, `detected_ns` and `since_step` stay while it lasts
         """
-        pulses = self._of_newest_attempt(pulses, now_ns)
-        pulses = with_known_numbers(pulses)
-        live = with_what_is_over({rank: pulse for rank, pulse in pulses.items() if not _leaves(pulse)})
-        if not any(pulse.phase is not None for pulse in live.values()):
+        heartbeats = self._of_newest_attempt(heartbeats, now_ns)
+        heartbeats = with_known_numbers(heartbeats)
+        live = with_what_is_over({rank: heartbeat for rank, heartbeat in heartbeats.items() if not _leaves(heartbeat)})
+        if not any(heartbeat.phase is not None for heartbeat in live.values()):
             self._now = None
             return None
         self._note_pace(live)
         self.cpu.note(live)
-        missing = frozenset(range(self.world_size or 0)) - pulses.keys()
-        gone = frozenset(rank for rank in pulses if rank not in live) | missing
+        missing = frozenset(range(self.world_size or 0)) - heartbeats.keys()
+        gone = frozenset(rank for rank in heartbeats if rank not in live) | missing
         threshold = self.threshold_seconds()
         waits = _at_the_rendezvous(live, gone) or self._in_training(live, gone, threshold)
         if waits is None:
@@ -80,7 +80,7 @@ class StallDetector:
             return self._now
         if waits.basis == START:
             threshold = START_SECONDS
-        self._now = self._continued(self._stands(waits, pulses, threshold, now_ns), pulses)
+        self._now = self._continued(self._stands(waits, heartbeats, threshold, now_ns), heartbeats)
         return self._now
 
     def threshold_seconds(self) -> float:
@@ -92,8 +92,8 @@ class StallDetector:
             return max(LEAST_SECONDS, STEPS_OF_PATIENCE * median_low(self._paces))
         return START_SECONDS + self._first_step_seconds
 
-    def _of_newest_attempt(self, pulses: Mapping[int, Heartbeat], now_ns: int) -> dict[int, Heartbeat]:
-        newest = max((pulse.attempt for pulse in pulses.values()), default=None)
+    def _of_newest_attempt(self, heartbeats: Mapping[int, Heartbeat], now_ns: int) -> dict[int, Heartbeat]:
+        newest = max((heartbeat.attempt for heartbeat in heartbeats.values()), default=None)
         if newest != self._attempt:
             self._attempt, self._now, self._steps = newest, None, -1
             self._paces.clear()
@@ -101,30 +101,30 @@ class StallDetector:
             self.cpu = CpuUse()
         old_ns = now_ns - int(_STALE_SECONDS * 1e9)
         return {
-            rank: pulse
-            for rank, pulse in pulses.items()
-            if pulse.attempt == newest and (pulse.at_ns > old_ns or pulse.exit_code is not None)
+            rank: heartbeat
+            for rank, heartbeat in heartbeats.items()
+            if heartbeat.attempt == newest and (heartbeat.at_ns > old_ns or heartbeat.exit_code is not None)
         }
 
     def _note_pace(self, live: Mapping[int, Heartbeat]) -> None:
         """Keep the median step of the ranks whenever a rank made a step, so that one long step among many changes nothing."""
-        counts = [pulse.step_count or 0 for pulse in live.values()]
+        counts = [heartbeat.step_count or 0 for heartbeat in live.values()]
         if sum(counts) == self._steps:
             return
         self._steps = sum(counts)
-        known = [pulse.step_seconds for pulse in live.values() if pulse.step_seconds]
+        known = [heartbeat.step_seconds for heartbeat in live.values() if heartbeat.step_seconds]
         if known and max(counts) > 1:
             self._paces.append(median(known))
         elif known:
             self._first_step_seconds = median(known)
 
     def _in_training(self, live: Mapping[int, Heartbeat], gone: frozenset[int], threshold: float) -> Waits | None:
-        stood = {rank: _stood_seconds(pulse) for rank, pulse in live.items()}
-        waiting = [rank for rank, pulse in live.items() if stood[rank] >= threshold and is_in_a_wait(pulse)]
+        stood = {rank: _stood_seconds(heartbeat) for rank, heartbeat in live.items()}
+        waiting = [rank for rank, heartbeat in live.items() if stood[rank] >= threshold and is_in_a_wait(heartbeat)]
         if waiting:
             # A late rank may have been idle for a shorter time than the rank that waits for it.
-            standing = frozenset(rank for rank in live if stood[rank] >= threshold / 2)
-            return who_waits(live, waiting, standing, gone)
+            stalled = frozenset(rank for rank in live if stood[rank] >= threshold / 2)
+            return who_waits(live, waiting, stalled, gone)
         if not stood or min(stood.values()) < threshold or self._all_compute(live):
             return None
         return who_waits(live, (), frozenset(live), gone)
@@ -134,21 +134,27 @@ class StallDetector:
         recent_ns = int(_RECENT_SECONDS * 1e9)
         used = {rank: self.cpu.idle_since_ns(rank) for rank in live}
         return all(
-            since is not None and pulse.at_ns - since < recent_ns and _stood_seconds(pulse) < ALONE_SECONDS
-            for (rank, pulse), since in zip(live.items(), used.values(), strict=True)
+            since is not None and heartbeat.at_ns - since < recent_ns and _stood_seconds(heartbeat) < ALONE_SECONDS
+            for (rank, heartbeat), since in zip(live.items(), used.values(), strict=True)
         )
 
-    def _stands(self, waits: Waits, pulses: Mapping[int, Heartbeat], threshold: float, now_ns: int) -> Stall:
-        waiting = [pulses[rank] for rank in waits.waiting if rank in pulses]
-        late = [pulses[rank] for rank in waits.late if rank in pulses]
+    def _stands(self, waits: Waits, heartbeats: Mapping[int, Heartbeat], threshold: float, now_ns: int) -> Stall:
+        waiting = [heartbeats[rank] for rank in waits.waiting if rank in heartbeats]
+        late = [heartbeats[rank] for rank in waits.late if rank in heartbeats]
         # The collective of a device that is behind is one that the others have left.
-        inside = [*waiting, *(pulses[rank] for rank in waits.behind if rank in pulses)]
+        inside = [*waiting, *(heartbeats[rank] for rank in waits.behind if rank in heartbeats)]
         if waiting:
-            since_ns = min(pulse.moved_ns for pulse in waiting)
+            since_ns = min(heartbeat.moved_ns for heartbeat in waiting)
         else:
-            since_ns = max((pulse.moved_ns for pulse in (late or pulses.values())), default=now_ns)
-        steps = [pulse.step_count for pulse in (waiting or late or pulses.values()) if pulse.step_count is not None]
-        moving = [pulse for pulse in late if not _leaves(pulse) and _stood_seconds(pulse) < threshold / 2]
+            since_ns = max((heartbeat.moved_ns for heartbeat in (late or heartbeats.values())), default=now_ns)
+        steps = [
+            heartbeat.step_count
+            for heartbeat in (waiting or late or heartbeats.values())
+            if heartbeat.step_count is not None
+        ]
+        moving = [
+            heartbeat for heartbeat in late if not _leaves(heartbeat) and _stood_seconds(heartbeat) < threshold / 2
+        ]
         return Stall(
             # If the rank's own counters change, no snapshot is needed.
             level=Level.WAITING if late and len(moving) == len(late) else Level.STALL,
@@ -176,19 +182,20 @@ class StallDetector:
         before = self._now
         waited = [live[rank] for rank in before.waiting if rank in live] if before is not None else []
         return bool(waited) and all(
-            pulse.moved_ns <= (before.detected_ns if before else 0) and (pulse.groups is None or is_in_a_wait(pulse))
-            for pulse in waited
+            heartbeat.moved_ns <= (before.detected_ns if before else 0)
+            and (heartbeat.groups is None or is_in_a_wait(heartbeat))
+            for heartbeat in waited
         )
 
-    def _continued(self, found: Stall, pulses: Mapping[int, Heartbeat]) -> Stall:
+    def _continued(self, found: Stall, heartbeats: Mapping[int, Heartbeat]) -> Stall:
         """Whether the same stall continues: the waiting ranks have made no progress since it began."""
         before = self._now
         if before is None or found.since_ns > before.detected_ns:
             return found
         # A late rank stays late if a flight recorder does not answer for a second.
         weaker = not found.late or BASES.index(found.basis) > BASES.index(before.basis)
-        if before.late and weaker and all(_has_not_moved(rank, pulses, before.detected_ns) for rank in before.late):
-            still = {rank for rank in before.waiting if _has_not_moved(rank, pulses, before.detected_ns)}
+        if before.late and weaker and all(_has_not_moved(rank, heartbeats, before.detected_ns) for rank in before.late):
+            still = {rank for rank in before.waiting if _has_not_moved(rank, heartbeats, before.detected_ns)}
             found = replace(
                 found,
                 late=before.late,
@@ -205,80 +212,84 @@ class StallDetector:
         return replace(found, since_ns=before.since_ns, detected_ns=before.detected_ns, since_step=before.since_step)
 
 
-def with_looks(standstill: Stall, looks: Mapping[int, RankSnapshot], before: Stall | None = None) -> Stall:
+def with_snapshots(stall: Stall, snapshots: Mapping[int, RankSnapshot], before: Stall | None = None) -> Stall:
     """The stall with its level and with the progress of the late ranks. If the counters do not show which ranks are late, the stacks may.
 
     `before`: the previous result for the same stall; it has since when a busy rank has been in one place.
     If no rank is late, any sign of a waiting rank is progress, and ranks of which none is seen to wait merely pause.
     A rank without a snapshot changes nothing.
     """
-    standstill = _split_by_stacks(standstill, looks)
-    places = dict(before.places) if before is not None and before.since_ns == standstill.since_ns else {}
-    judged = standstill.late or standstill.waiting or tuple(sorted(looks))
-    seen = {rank: looks[rank] for rank in judged if rank in looks}
+    stall = _split_by_stacks(stall, snapshots)
+    places = dict(before.places) if before is not None and before.since_ns == stall.since_ns else {}
+    judged = stall.late or stall.waiting or tuple(sorted(snapshots))
+    seen = {rank: snapshots[rank] for rank in judged if rank in snapshots}
     here: dict[int, tuple[int, int]] = {}
     signs: dict[int, tuple[str, ...]] = {}
-    for rank, look in seen.items():
-        place = crc32(signature_of(look).encode())
+    for rank, snapshot in seen.items():
+        place = crc32(signature_of(snapshot).encode())
         known = places.get(rank)
-        here[rank] = (place, known[1]) if known is not None and known[0] == place else (place, look.at_ns)
-        in_place_seconds = (look.at_ns - here[rank][1]) / 1e9
+        here[rank] = (place, known[1]) if known is not None and known[0] == place else (place, snapshot.at_ns)
+        in_place_seconds = (snapshot.at_ns - here[rank][1]) / 1e9
         unchanging = bool(place) and in_place_seconds >= UNCHANGING_SECONDS
-        signs[rank] = signs_of_progress(look, unchanging=unchanging or _waits_for_its_device(rank, look, standstill))
-    stuck = [rank for rank, found in signs.items() if not found and not _rests_on_others(rank, seen, signs, standstill)]
-    if not seen or (stuck and standstill.progress and len(stuck) == len(seen)):
-        return replace(standstill, places={**places, **here})
-    somebody_waits = bool(standstill.waiting) or any(map(cannot_move, seen.values()))
+        signs[rank] = signs_of_progress(snapshot, unchanging=unchanging or _waits_for_its_device(rank, snapshot, stall))
+    stuck = [rank for rank, found in signs.items() if not found and not _rests_on_others(rank, seen, signs, stall)]
+    if not seen or (stuck and stall.progress and len(stuck) == len(seen)):
+        return replace(stall, places={**places, **here})
+    somebody_waits = bool(stall.waiting) or any(map(cannot_move, seen.values()))
     return replace(
-        standstill,
+        stall,
         level=Level.STALL if stuck and somebody_waits else Level.WAITING,
         progress=tuple(dict.fromkeys(sign for found in signs.values() for sign in found)),
         places={**places, **here},
     )
 
 
-def _waits_for_its_device(rank: int, look: RankSnapshot, standstill: Stall) -> bool:
+def _waits_for_its_device(rank: int, snapshot: RankSnapshot, stall: Stall) -> bool:
     """Whether the rank is seen to wait for its own device, and for so long that the CPU that such a wait uses proves nothing."""
-    for_device = standstill.together or rank in standstill.behind
-    return for_device and look.at_ns - standstill.since_ns >= ALONE_SECONDS * 1e9
+    for_device = stall.together or rank in stall.behind
+    return for_device and snapshot.at_ns - stall.since_ns >= ALONE_SECONDS * 1e9
 
 
 def _rests_on_others(
-    rank: int, looks: Mapping[int, RankSnapshot], signs: Mapping[int, tuple[str, ...]], standstill: Stall
+    rank: int, snapshots: Mapping[int, RankSnapshot], signs: Mapping[int, tuple[str, ...]], stall: Stall
 ) -> bool:
     """Whether it delays no rank while other late ranks make progress: no rank waits for it, or it waits for a lock of theirs."""
-    if not any(signs.values()) or cannot_move(looks[rank]):
+    if not any(signs.values()) or cannot_move(snapshots[rank]):
         return False
-    return not standstill.waiting or is_waiting_for_file_lock(looks[rank])
+    return not stall.waiting or is_waiting_for_file_lock(snapshots[rank])
 
 
-def _split_by_stacks(standstill: Stall, looks: Mapping[int, RankSnapshot]) -> Stall:
+def _split_by_stacks(stall: Stall, snapshots: Mapping[int, RankSnapshot]) -> Stall:
     """Which ranks wait and which are late by the stacks, if the counters show no late rank, or only steps and phases."""
-    if standstill.recorder not in ("", HOST_RECORDER):
+    if stall.recorder not in ("", HOST_RECORDER):
         # Who waits for a device is at no place in torch.distributed.
-        return standstill
-    inside = {rank: answer for rank, look in looks.items() if (answer := is_waiting_in_collective(look)) is not None}
+        return stall
+    inside = {
+        rank: answer
+        for rank, snapshot in snapshots.items()
+        if (answer := is_waiting_in_collective(snapshot)) is not None
+    }
     in_a_wait = {rank for rank, answer in inside.items() if answer}
-    if standstill.basis in (CALLS, PHASE) and in_a_wait.intersection(standstill.late):
-        return _without_those_in_a_wait(standstill, in_a_wait)
-    if standstill.late and (standstill.basis != STEPS or not in_a_wait):
-        return standstill
+    if stall.basis in (CALLS, PHASE) and in_a_wait.intersection(stall.late):
+        return _without_those_in_a_wait(stall, in_a_wait)
+    if stall.late and (stall.basis != STEPS or not in_a_wait):
+        return stall
     late = {rank for rank, answer in inside.items() if not answer}
-    known = set() if standstill.basis == STEPS else set(standstill.waiting)
+    known = set() if stall.basis == STEPS else set(stall.waiting)
     waiting = in_a_wait | (known - late)
-    if not (late or in_a_wait) or (not late and known) or (not waiting and len(late) < len(looks)):
-        return standstill
-    return replace(standstill, late=tuple(sorted(late)), waiting=tuple(sorted(waiting)), basis=STACKS)
+    if not (late or in_a_wait) or (not late and known) or (not waiting and len(late) < len(snapshots)):
+        return stall
+    return replace(stall, late=tuple(sorted(late)), waiting=tuple(sorted(waiting)), basis=STACKS)
 
 
-def _without_those_in_a_wait(standstill: Stall, in_a_wait: Collection[int]) -> Stall:
+def _without_those_in_a_wait(stall: Stall, in_a_wait: Collection[int]) -> Stall:
     """Ranks without a call from Python that wait in a call from C++: a backward pass, which no recorder shows."""
-    late = tuple(rank for rank in standstill.late if rank not in in_a_wait)
+    late = tuple(rank for rank in stall.late if rank not in in_a_wait)
     return replace(
-        standstill,
+        stall,
         late=late,
-        waiting=tuple(sorted({*standstill.waiting, *standstill.late} - set(late))),
-        crossed=() if late else standstill.late,
+        waiting=tuple(sorted({*stall.waiting, *stall.late} - set(late))),
+        crossed=() if late else stall.late,
         basis=STACKS,
         recorder="",
         # The known collective is that of the ranks which issued it; the other ranks wait in another one.
@@ -292,34 +303,38 @@ def _without_those_in_a_wait(standstill: Stall, in_a_wait: Collection[int]) -> S
 def _at_the_rendezvous(live: Mapping[int, Heartbeat], gone: frozenset[int]) -> Waits | None:
     """Ranks that wait for others in init_process_group, and ranks that have not come there."""
     there = [
-        rank for rank, pulse in live.items() if pulse.phase == "rendezvous" and _stood_seconds(pulse) >= START_SECONDS
+        rank
+        for rank, heartbeat in live.items()
+        if heartbeat.phase == "rendezvous" and _stood_seconds(heartbeat) >= START_SECONDS
     ]
     if not there:
         return None
     # A rank that has passed the rendezvous and has made no step yet is not expected there again.
-    elsewhere = {rank for rank, pulse in live.items() if pulse.phase not in ("rendezvous", "starting")}
+    elsewhere = {rank for rank, heartbeat in live.items() if heartbeat.phase not in ("rendezvous", "starting")}
     return Waits(tuple(sorted(there)), tuple(sorted(gone | elsewhere)), START)
 
 
-def _leaves(pulse: Heartbeat) -> bool:
+def _leaves(heartbeat: Heartbeat) -> bool:
     """Whether it enters no collective any more. If an exit handler still waits in one, the rank counts as waiting."""
-    finalizes = pulse.finalizing_ns is not None and not is_in_a_wait(pulse)
-    return pulse.exit_code is not None or pulse.exiting or finalizes
+    finalizes = heartbeat.finalizing_ns is not None and not is_in_a_wait(heartbeat)
+    return heartbeat.exit_code is not None or heartbeat.exiting or finalizes
 
 
-def _stood_seconds(pulse: Heartbeat) -> float:
-    return max(0, pulse.at_ns - pulse.moved_ns) / 1e9
+def _stood_seconds(heartbeat: Heartbeat) -> float:
+    return max(0, heartbeat.at_ns - heartbeat.moved_ns) / 1e9
 
 
-def _has_not_moved(rank: int, pulses: Mapping[int, Heartbeat], since_ns: int) -> bool:
-    return rank not in pulses or pulses[rank].moved_ns <= since_ns
+def _has_not_moved(rank: int, heartbeats: Mapping[int, Heartbeat], since_ns: int) -> bool:
+    return rank not in heartbeats or heartbeats[rank].moved_ns <= since_ns
 
 
 def _operation(waiting: list[Heartbeat], waits: Waits) -> str | None:
     """What they wait in, if they agree on it and it was recorded or issued from Python; DDP's exchange on torch's groups is neither."""
     told = {counters.operation for counters in _waited_in(waiting, waits) if counters.operation is not None}
     names = told or {
-        pulse.last_call.operation for pulse in waiting if pulse.phase == "communication" and pulse.last_call
+        heartbeat.last_call.operation
+        for heartbeat in waiting
+        if heartbeat.phase == "communication" and heartbeat.last_call
     }
     return names.pop() if len(names) == 1 else None
 
@@ -335,8 +350,8 @@ def _waited_in(waiting: list[Heartbeat], waits: Waits) -> list[GroupCounters]:
     """The counters that tell of the collective. gloo's recorder does not say which one is not over."""
     return [
         counters
-        for pulse in waiting
-        for counters in ((pulse.groups or ()) if waits.recorder else pulse.exchanges)
+        for heartbeat in waiting
+        for counters in ((heartbeat.groups or ()) if waits.recorder else heartbeat.exchanges)
         if counters.name == waits.group and counters.enqueued > counters.completed
         if not waits.recorder or (counters.recorder == waits.recorder and counters.completed + 1 == waits.index)
     ]

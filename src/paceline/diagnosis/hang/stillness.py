@@ -1,4 +1,4 @@
-"""Whether a rank does nothing: in every snapshot, between the snapshots, and in every pulse. Pure.
+"""Whether a rank does nothing: in every snapshot, between the snapshots, and in every heartbeat. Pure.
 
 One snapshot of half a second may miss a rank that sometimes gets a CPU, so the use from one snapshot to the next counts.
 """
@@ -33,7 +33,7 @@ class Still:
     """The first of these snapshots."""
     last: RankSnapshot
     """The last of them."""
-    looks: int = 1
+    snapshots: int = 1
     """Number of snapshots, both included."""
 
     @property
@@ -41,60 +41,69 @@ class Still:
         return (self.last.at_ns - self.first.at_ns) / 1e9
 
 
-def seen_still(before: Still | None, look: RankSnapshot) -> Still | None:
+def seen_still(before: Still | None, snapshot: RankSnapshot) -> Still | None:
     """What is known after one more snapshot; None if it shows progress or not enough to decide.
 
     Holds:   a rank that used CPU or moved data between two snapshots is still since the second one only
     """
-    if not _is_idle(look):
+    if not _is_idle(snapshot):
         return None
-    if before is None or before.last.pid != look.pid or look.at_ns <= before.last.at_ns or _moved(before.last, look):
-        return Still(look, look)
-    return Still(before.first, look, before.looks + 1)
+    if (
+        before is None
+        or before.last.pid != snapshot.pid
+        or snapshot.at_ns <= before.last.at_ns
+        or _moved(before.last, snapshot)
+    ):
+        return Still(snapshot, snapshot)
+    return Still(before.first, snapshot, before.snapshots + 1)
 
 
-def waits_for_files(look: RankSnapshot) -> bool:
+def waits_for_files(snapshot: RankSnapshot) -> bool:
     """Whether it waits for a disk or a file system. A flush of a checkpoint, for example, shows no bytes until it is over."""
-    at = look.wait_channel or ""
-    on_a_path = (look.blocked_on or "").startswith("/") and look.system_call in _FILE_CALLS.split()
-    child = any(child.state == "D" for child in look.children or ())
-    return look.state == "D" or child or on_a_path or any(kind in at for kind in _FILE_SYSTEMS)
+    at = snapshot.wait_channel or ""
+    on_a_path = (snapshot.blocked_on or "").startswith("/") and snapshot.system_call in _FILE_CALLS.split()
+    child = any(child.state == "D" for child in snapshot.children or ())
+    return snapshot.state == "D" or child or on_a_path or any(kind in at for kind in _FILE_SYSTEMS)
 
 
 @dataclass(slots=True)
 class CpuUse:
-    """Since when each rank has used no CPU, by its pulses: twice a second for every rank, also without snapshots."""
+    """Since when each rank has used no CPU, by its heartbeats: twice a second for every rank, also without snapshots."""
 
     _seen: dict[int, tuple[int, float]] = field(default_factory=dict)
     _idle_since: dict[int, int] = field(default_factory=dict)
 
-    def note(self, pulses: Mapping[int, Heartbeat]) -> None:
-        for rank, pulse in pulses.items():
-            if pulse.cpu_seconds is None:
+    def note(self, heartbeats: Mapping[int, Heartbeat]) -> None:
+        for rank, heartbeat in heartbeats.items():
+            if heartbeat.cpu_seconds is None:
                 self._seen.pop(rank, None)
                 self._idle_since.pop(rank, None)
                 continue
             at_ns, used = self._seen.get(rank, (0, -1.0))
-            seconds = (pulse.at_ns - at_ns) / 1e9
-            if 0 <= seconds < 1 and pulse.state != "R":
+            seconds = (heartbeat.at_ns - at_ns) / 1e9
+            if 0 <= seconds < 1 and heartbeat.state != "R":
                 continue
             # A rank that waits for a CPU uses none.
-            busy = pulse.state == "R" or used < 0 or not 0 <= pulse.cpu_seconds - used <= IDLE_CPUS * seconds
-            self._seen[rank] = pulse.at_ns, pulse.cpu_seconds
+            busy = heartbeat.state == "R" or used < 0 or not 0 <= heartbeat.cpu_seconds - used <= IDLE_CPUS * seconds
+            self._seen[rank] = heartbeat.at_ns, heartbeat.cpu_seconds
             if busy or rank not in self._idle_since:
-                self._idle_since[rank] = pulse.at_ns
+                self._idle_since[rank] = heartbeat.at_ns
 
     def idle_since_ns(self, rank: int) -> int | None:
         """Since when; None: the rank's use is not known."""
         return self._idle_since.get(rank)
 
 
-def _is_idle(look: RankSnapshot) -> bool:
-    if cannot_move(look):
+def _is_idle(snapshot: RankSnapshot) -> bool:
+    if cannot_move(snapshot):
         return True
-    known = look.state is not None and look.cpu_fraction is not None and bytes_moved_per_second(look) is not None
-    runnable = look.state == "R" or look.thread_states.get("R", 0) > 0
-    return known and not runnable and not signs_of_progress(look)
+    known = (
+        snapshot.state is not None
+        and snapshot.cpu_fraction is not None
+        and bytes_moved_per_second(snapshot) is not None
+    )
+    runnable = snapshot.state == "R" or snapshot.thread_states.get("R", 0) > 0
+    return known and not runnable and not signs_of_progress(snapshot)
 
 
 def _moved(before: RankSnapshot, after: RankSnapshot) -> bool:
@@ -121,8 +130,8 @@ def _moved(before: RankSnapshot, after: RankSnapshot) -> bool:
     return all(places) and places[0] != places[1]
 
 
-def _sent_and_received(look: RankSnapshot) -> dict[tuple[str, str], int]:
+def _sent_and_received(snapshot: RankSnapshot) -> dict[tuple[str, str], int]:
     return {
         (socket.local, socket.remote): (socket.sent_bytes or 0) + (socket.received_bytes or 0)
-        for socket in look.sockets or ()
+        for socket in snapshot.sockets or ()
     }

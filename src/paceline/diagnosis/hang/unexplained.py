@@ -17,9 +17,9 @@ def unexplained(case: Case) -> CauseFinding | None:
 
     Holds:   never None for a job that was stopped for a hang, even if the recording has lost the reason
     """
-    still, hang = case.standstill, case.confirmation
+    still, hang = case.stall, case.confirmation
     is_stall = still is not None and still.level is Level.STALL
-    was_seen = still is not None and any(rank in case.looks for rank in still.late or still.waiting)
+    was_seen = still is not None and any(rank in case.snapshots for rank in still.late or still.waiting)
     if hang is None and not (is_stall and was_seen) and case.run.exit_code != STOPPED_ON_A_HANG:
         return None
     ranks = hang.ranks if hang is not None else still.late if still is not None else ()
@@ -38,8 +38,8 @@ def unexplained(case: Case) -> CauseFinding | None:
 
 
 def _evidence(case: Case) -> Iterator[str]:
-    if case.standstill is not None:
-        yield from _saw(case, case.standstill)
+    if case.stall is not None:
+        yield from _saw(case, case.stall)
     if case.confirmation is not None:
         yield case.confirmation.proof
         yield from case.confirmation.seen
@@ -54,6 +54,6 @@ def _saw(case: Case, still: Stall) -> Iterator[str]:
         yield f"{named_ranks(waiting)} wait{'s' * (len(waiting) == 1)}{where}, and no rank is behind"
     if case.confirmation is not None:
         return
-    shown = [case.looks[rank] for rank in (late or waiting) if rank in case.looks][:_MOST_PLACES]
-    for look in shown:
-        yield f"rank {look.rank} is {place_of(look)} (state {look.state or 'unknown'})"
+    shown = [case.snapshots[rank] for rank in (late or waiting) if rank in case.snapshots][:_MOST_PLACES]
+    for snapshot in shown:
+        yield f"rank {snapshot.rank} is {place_of(snapshot)} (state {snapshot.state or 'unknown'})"

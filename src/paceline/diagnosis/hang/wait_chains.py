@@ -19,7 +19,7 @@ Group = TypeVar("Group", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class GroupProgress:
     """How far one rank is in one group."""
 
     issued: int
@@ -86,19 +86,19 @@ class Chains(Generic[Group]):
 
 
 def follow_chains(
-    groups: Mapping[Group, Mapping[int, Standing]],
+    groups: Mapping[Group, Mapping[int, GroupProgress]],
     members: Mapping[Group, Collection[int]],
     heard: Collection[int],
 ) -> Chains[Group]:
     """Compare the ranks within each group and follow who waits for whom.
 
     `groups`: group -> rank -> how far it is there. `members`: group -> its ranks, as far as they are known; of an unknown group
-    only the ranks with a standing are compared. `heard`: the ranks whose recorder was read; the absence of others shows nothing.
+    only the ranks whose progress is given are compared. `heard`: the ranks whose recorder was read; the absence of others shows nothing.
 
     Holds:   names and order of ranks and groups change nothing; a rank that is not heard is never an end; nothing open -> Chains()
     """
     heard = frozenset(heard)
-    open_ranks = {rank for standings in groups.values() for rank, at in standings.items() if _waits(at)}
+    open_ranks = {rank for progress in groups.values() for rank, at in progress.items() if _waits(at)}
     if not open_ranks:
         return Chains()
     delays = [delay for group, at in groups.items() for delay in _delays(group, at, members.get(group, ()), heard)]
@@ -141,7 +141,7 @@ def follow_chains(
 
 def messages_as_groups(
     open_messages: Mapping[int, Collection[tuple[Group, int, int]]], heard: Collection[int]
-) -> dict[tuple[Group, int, int], dict[int, Standing]]:
+) -> dict[tuple[Group, int, int], dict[int, GroupProgress]]:
     """Sends and receives that are not over, each pair of ranks as a group of two for `follow_chains`.
 
     `open_messages`: rank -> (group, sender, receiver) of each. Ranks count their messages alone, so only what is not over is compared:
@@ -153,7 +153,7 @@ def messages_as_groups(
             waiting.setdefault(message, set()).add(rank)
     return {
         message: {
-            rank: Standing(1, 1) if rank in inside else Standing(0)
+            rank: GroupProgress(1, 1) if rank in inside else GroupProgress(0)
             for rank in {message[1], message[2]}
             if rank in inside or rank in heard
         }
@@ -161,12 +161,12 @@ def messages_as_groups(
     }
 
 
-def _waits(one: Standing) -> bool:
+def _waits(one: GroupProgress) -> bool:
     return one.open is not None and one.first
 
 
 def _delays(
-    group: Group, at: Mapping[int, Standing], members: Collection[int], heard: Collection[int]
+    group: Group, at: Mapping[int, GroupProgress], members: Collection[int], heard: Collection[int]
 ) -> Iterator[Delayed[Group]]:
     """What each rank delays in one group."""
     waits = sorted((one.open, rank) for rank, one in at.items() if one.open is not None and one.first)
@@ -197,7 +197,7 @@ def _delays(
             yield Delayed(rank, Delay.NOT_COME, group, *waiting_beyond(one.issued))
 
 
-def _together(group: Group, at: Mapping[int, Standing], members: Collection[int]) -> Together[Group] | None:
+def _together(group: Group, at: Mapping[int, GroupProgress], members: Collection[int]) -> Together[Group] | None:
     """The collective that all members of the group wait in; None if one of them is elsewhere, or if not all are known."""
     numbers = {one.open if one.first else None for one in at.values()}
     number = numbers.pop() if len(numbers) == 1 else None

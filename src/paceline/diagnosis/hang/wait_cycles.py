@@ -40,7 +40,7 @@ def circle_of_waits(case: Case) -> tuple[Wait, ...]:
 
 def all_waits(case: Case) -> tuple[Wait, ...]:
     """The wait of every rank that is known to wait for others, also of ranks that are late for another rank."""
-    still = case.standstill
+    still = case.stall
     if still is None:
         return ()
     found = (wait for rank in sorted({*still.waiting, *still.late}) if (wait := _wait_of(case, rank)) is not None)
@@ -50,11 +50,13 @@ def all_waits(case: Case) -> tuple[Wait, ...]:
 
 def is_seen_in_call(case: Case, wait: Wait) -> bool:
     """Whether the snapshot shows the rank inside this send or receive."""
-    look = case.looks.get(wait.rank)
+    snapshot = case.snapshots.get(wait.rank)
     return (
-        look is not None
+        snapshot is not None
         and wait.call is not None
-        and any(frame.function == wait.call.operation and frame.file.endswith(_CALLED_IN) for frame in frames_of(look))
+        and any(
+            frame.function == wait.call.operation and frame.file.endswith(_CALLED_IN) for frame in frames_of(snapshot)
+        )
     )
 
 
@@ -77,123 +79,136 @@ def _circle_from(start: int, waits: dict[int, Wait]) -> tuple[Wait, ...]:
 
 def _wait_of(case: Case, rank: int) -> Wait | None:
     """What a rank waits in, and which ranks have not come; None if it is not known."""
-    pulse = case.pulses.get(rank)
-    if pulse is None:
+    heartbeat = case.heartbeats.get(rank)
+    if heartbeat is None:
         return None
-    if is_pending(pulse):
-        return next(_in_a_collective(case, pulse), None) or next(_in_a_message(case, pulse), None)
-    if not any(beside.groups for beside in case.pulses.values()) and (wait := _in_a_call(case, pulse)) is not None:
+    if is_pending(heartbeat):
+        return next(_in_a_collective(case, heartbeat), None) or next(_in_a_message(case, heartbeat), None)
+    if (
+        not any(beside.groups for beside in case.heartbeats.values())
+        and (wait := _in_a_call(case, heartbeat)) is not None
+    ):
         return wait
-    call = pulse.last_call
+    call = heartbeat.last_call
     # Sends and receives are not in the count of collectives, and the flight recorder does not have them.
     if (
         call is not None
         and call.index == 0
         and call.operation in TO_ONE_PEER
         and call.root is not None
-        and pulse.phase == "communication"
+        and heartbeat.phase == "communication"
     ):
         return Wait(rank=rank, awaited=(call.root,), call=call)
     return None
 
 
-def _in_a_collective(case: Case, pulse: Heartbeat) -> Iterator[Wait]:
-    for counters in (*pulse.exchanges, *(pulse.groups or ())):
+def _in_a_collective(case: Case, heartbeat: Heartbeat) -> Iterator[Wait]:
+    for counters in (*heartbeat.exchanges, *(heartbeat.groups or ())):
         if counters.enqueued <= counters.completed:
             continue
-        members = _members(case, pulse, counters)
+        members = _members(case, heartbeat, counters)
         absent = tuple(
             rank
             for rank in members
-            if rank != pulse.rank
+            if rank != heartbeat.rank
             and (entered := _entered(case, rank, counters)) is not None
             and entered < (counters.enqueued if counters.recorder == HOST_RECORDER else counters.completed + 1)
         )
-        absent = absent or _in_another_first(case, pulse, counters, members)
+        absent = absent or _in_another_first(case, heartbeat, counters, members)
         if absent:
             yield Wait(
-                rank=pulse.rank, awaited=absent, group=counters.name, index=counters.completed + 1, call=pulse.last_call
+                rank=heartbeat.rank,
+                awaited=absent,
+                group=counters.name,
+                index=counters.completed + 1,
+                call=heartbeat.last_call,
             )
 
 
 def _in_another_first(
-    case: Case, pulse: Heartbeat, counters: GroupCounters, members: tuple[int, ...]
+    case: Case, heartbeat: Heartbeat, counters: GroupCounters, members: tuple[int, ...]
 ) -> tuple[int, ...]:
     """On a device a rank issues a collective and goes on. Members that have issued this one after another one that is not over."""
-    if _first_on_device(pulse) != (counters.name, counters.recorder):
+    if _first_on_device(heartbeat) != (counters.name, counters.recorder):
         return ()
-    firsts = {rank: _first_on_device(case.pulses[rank]) for rank in members if rank in case.pulses}
+    firsts = {rank: _first_on_device(case.heartbeats[rank]) for rank in members if rank in case.heartbeats}
     return tuple(
         rank for rank, first in firsts.items() if first is not None and first != (counters.name, counters.recorder)
     )
 
 
-def _first_on_device(pulse: Heartbeat) -> tuple[str, str] | None:
+def _first_on_device(heartbeat: Heartbeat) -> tuple[str, str] | None:
     """The group of the collective that this rank has issued first of those that are not over."""
     pending = [
         (counters.open_since_ns, counters.name, counters.recorder)
-        for counters in pulse.groups or ()
+        for counters in heartbeat.groups or ()
         if counters.enqueued > counters.completed and counters.open_since_ns is not None
     ]
     return min(pending)[1:] if pending else None
 
 
-def _in_a_message(case: Case, pulse: Heartbeat) -> Iterator[Wait]:
+def _in_a_message(case: Case, heartbeat: Heartbeat) -> Iterator[Wait]:
     """A send or receive that is not over, by a device's recorder, and that its other end has not issued."""
-    call = pulse.last_call if pulse.last_call is not None and pulse.last_call.operation in TO_ONE_PEER else None
-    for counters in pulse.groups or ():
+    call = (
+        heartbeat.last_call
+        if heartbeat.last_call is not None and heartbeat.last_call.operation in TO_ONE_PEER
+        else None
+    )
+    for counters in heartbeat.groups or ():
         for message in counters.messages:
-            (other,) = [rank for rank in message if rank != pulse.rank] or [pulse.rank]
-            beside = case.pulses.get(other)
+            (other,) = [rank for rank in message if rank != heartbeat.rank] or [heartbeat.rank]
+            beside = case.heartbeats.get(other)
             if beside is not None and beside.groups is not None and message not in _messages(beside, counters):
-                yield Wait(rank=pulse.rank, awaited=(other,), call=call)
+                yield Wait(rank=heartbeat.rank, awaited=(other,), call=call)
 
 
-def _messages(pulse: Heartbeat, group: GroupCounters) -> set[tuple[int, int]]:
+def _messages(heartbeat: Heartbeat, group: GroupCounters) -> set[tuple[int, int]]:
     return {
         message
-        for counters in pulse.groups or ()
+        for counters in heartbeat.groups or ()
         if (counters.name, counters.recorder) == (group.name, group.recorder)
         for message in counters.messages
     }
 
 
-def _in_a_call(case: Case, pulse: Heartbeat) -> Wait | None:
+def _in_a_call(case: Case, heartbeat: Heartbeat) -> Wait | None:
     """Without a flight recorder, by the calls counted in Python: the only group with this many calls in which a rank has made fewer."""
-    call = pulse.last_call
-    if call is None or call.index == 0 or pulse.phase != "communication":
+    call = heartbeat.last_call
+    if call is None or call.index == 0 or heartbeat.phase != "communication":
         return None
     found = [
-        Wait(rank=pulse.rank, awaited=absent, group=name, index=call.index, call=call)
-        for name, count in pulse.calls.items()
-        if count == call.index and (absent := _with_fewer_calls(case, pulse, name, count))
+        Wait(rank=heartbeat.rank, awaited=absent, group=name, index=call.index, call=call)
+        for name, count in heartbeat.calls.items()
+        if count == call.index and (absent := _with_fewer_calls(case, heartbeat, name, count))
     ]
     return found[0] if len(found) == 1 else None
 
 
-def _with_fewer_calls(case: Case, pulse: Heartbeat, group: str, count: int) -> tuple[int, ...]:
-    members = _members_by_name(case, pulse, group)
-    return tuple(rank for rank in members if rank in case.pulses and case.pulses[rank].calls.get(group, 0) < count)
+def _with_fewer_calls(case: Case, heartbeat: Heartbeat, group: str, count: int) -> tuple[int, ...]:
+    members = _members_by_name(case, heartbeat, group)
+    return tuple(
+        rank for rank in members if rank in case.heartbeats and case.heartbeats[rank].calls.get(group, 0) < count
+    )
 
 
-def _members(case: Case, pulse: Heartbeat, counters: GroupCounters) -> tuple[int, ...]:
+def _members(case: Case, heartbeat: Heartbeat, counters: GroupCounters) -> tuple[int, ...]:
     if counters.everybody:
-        return tuple(case.pulses)
-    return counters.ranks or _members_by_name(case, pulse, counters.name)
+        return tuple(case.heartbeats)
+    return counters.ranks or _members_by_name(case, heartbeat, counters.name)
 
 
-def _members_by_name(case: Case, pulse: Heartbeat, group: str) -> tuple[int, ...]:
-    return tuple(case.pulses) if group in DEFAULT_GROUP_NAMES else pulse.group_ranks.get(group, ())
+def _members_by_name(case: Case, heartbeat: Heartbeat, group: str) -> tuple[int, ...]:
+    return tuple(case.heartbeats) if group in DEFAULT_GROUP_NAMES else heartbeat.group_ranks.get(group, ())
 
 
 def _entered(case: Case, rank: int, group: GroupCounters) -> int | None:
     """Number of collectives of a group that a rank has entered, by the same recorder; None if it is not known."""
-    pulse = case.pulses.get(rank)
-    if pulse is None or pulse.groups is None:
+    heartbeat = case.heartbeats.get(rank)
+    if heartbeat is None or heartbeat.groups is None:
         return None
     of_group = [
         counters.enqueued
-        for counters in (*pulse.exchanges, *pulse.groups)
+        for counters in (*heartbeat.exchanges, *heartbeat.groups)
         if (counters.name, counters.recorder) == (group.name, group.recorder)
     ]
     return max(of_group, default=0)

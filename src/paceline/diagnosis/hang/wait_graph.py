@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from paceline.diagnosis.case import GroupCounters, Heartbeat
-from paceline.diagnosis.hang.wait_chains import Chains, Delay, Standing, follow_chains, messages_as_groups
+from paceline.diagnosis.hang.wait_chains import Chains, Delay, GroupProgress, follow_chains, messages_as_groups
 
 FLIGHT_RECORDER, EXCHANGES, CALLS, PHASE, STACKS, STEPS, START = (
     "flight recorder", "exchanges", "calls", "phase", "stacks", "steps", "start"
@@ -63,69 +63,69 @@ class _Group:
     """Rank -> calls completed."""
 
 
-def is_pending(pulse: Heartbeat) -> bool:
+def is_pending(heartbeat: Heartbeat) -> bool:
     """Whether the flight recorder or the ring shows a collective that this rank has entered and that is not over."""
-    return any(not group.is_over for group in (*(pulse.groups or ()), *pulse.exchanges))
+    return any(not group.is_over for group in (*(heartbeat.groups or ()), *heartbeat.exchanges))
 
 
-def is_in_a_wait(pulse: Heartbeat) -> bool:
+def is_in_a_wait(heartbeat: Heartbeat) -> bool:
     """Whether the rank's own data show that it waits for others: in a collective, a receive, or at the rendezvous.
 
     A stopped or frozen rank does not wait for ranks, wherever it is.
     """
-    return not is_halted(pulse) and (is_pending(pulse) or pulse.phase in ("communication", "rendezvous"))
+    return not is_halted(heartbeat) and (is_pending(heartbeat) or heartbeat.phase in ("communication", "rendezvous"))
 
 
-def is_halted(pulse: Heartbeat) -> bool:
+def is_halted(heartbeat: Heartbeat) -> bool:
     """Whether the process is stopped, traced or dead, or frozen: in an uninterruptible call, and no thread of it answers."""
-    return (pulse.state or "") in _HALTED or (pulse.state == "D" and pulse.groups is None)
+    return (heartbeat.state or "") in _HALTED or (heartbeat.state == "D" and heartbeat.groups is None)
 
 
-def cannot_answer(pulse: Heartbeat) -> bool:
+def cannot_answer(heartbeat: Heartbeat) -> bool:
     """Whether the process is stopped, traced, dead or in an uninterruptible call."""
-    return (pulse.state or "") in _CANNOT_ANSWER
+    return (heartbeat.state or "") in _CANNOT_ANSWER
 
 
 def with_what_is_over(live: Mapping[int, Heartbeat]) -> dict[int, Heartbeat]:
-    """The pulses, without exchanges that only seem to be incomplete.
+    """The heartbeats, without exchanges that only seem to be incomplete.
 
     A rank may need its Python to notice that an exchange is over. A stopped rank, or one whose interpreter's lock is held, cannot.
     An exchange that is over on all other ranks delays none.
     """
     rows: dict[tuple[str, int, int], dict[int, int]] = {}
-    for rank, pulse in live.items():
-        for c in pulse.exchanges:
-            if not cannot_answer(pulse):
+    for rank, heartbeat in live.items():
+        for c in heartbeat.exchanges:
+            if not cannot_answer(heartbeat):
                 rows.setdefault(_group_key(c), {})[rank] = c.completed
     found = dict(live)
-    for rank, pulse in live.items():
-        if any(c.enqueued > c.completed for c in pulse.exchanges):
-            settled = tuple(_settled(c, rank, rows.get(_group_key(c), {})) for c in pulse.exchanges)
-            if settled != pulse.exchanges:
-                found[rank] = replace(pulse, exchanges=settled)
+    for rank, heartbeat in live.items():
+        if any(c.enqueued > c.completed for c in heartbeat.exchanges):
+            settled = tuple(_settled(c, rank, rows.get(_group_key(c), {})) for c in heartbeat.exchanges)
+            if settled != heartbeat.exchanges:
+                found[rank] = replace(heartbeat, exchanges=settled)
     return found
 
 
-def with_known_numbers(pulses: Mapping[int, Heartbeat]) -> dict[int, Heartbeat]:
-    """The pulses, with numbers of collectives where a recorder counts operations, sends and calls of another backend among them.
+def with_known_numbers(heartbeats: Mapping[int, Heartbeat]) -> dict[int, Heartbeat]:
+    """The heartbeats, with numbers of collectives where a recorder counts operations, sends and calls of another backend among them.
 
     A rank on which a collective is not over shows both its number and its operation. A rank that has issued fewer operations has not
     issued this collective, if the ranks issue the same operations. Otherwise it has, and nothing is known against it.
 
-    Holds:   pulses of other recorders stay as they are
+    Holds:   heartbeats of other recorders stay as they are
     """
     shown: dict[_Place, list[tuple[int, int]]] = {}
-    for pulse in pulses.values():
-        for c in pulse.groups or ():
+    for heartbeat in heartbeats.values():
+        for c in heartbeat.groups or ():
             if c.open_operation is not None:
                 shown.setdefault(_place(c, c.ranks), []).append((c.completed + 1, c.open_operation))
-    found = dict(pulses)
-    for rank, pulse in pulses.items():
-        groups = pulse.groups or ()
+    found = dict(heartbeats)
+    for rank, heartbeat in heartbeats.items():
+        groups = heartbeat.groups or ()
         if any(c.operations is not None and c.open_operation is None for c in groups):
             known = tuple(_with_number(c, shown.get(_place(c, c.ranks), ())) for c in groups)
             if known != groups:
-                found[rank] = replace(pulse, groups=known)
+                found[rank] = replace(heartbeat, groups=known)
     return found
 
 
@@ -155,21 +155,21 @@ def _settled(counters: GroupCounters, rank: int, over: Mapping[int, int]) -> Gro
 
 
 def who_waits(
-    live: Mapping[int, Heartbeat], waiting: Collection[int], standing: Collection[int], gone: Collection[int]
+    live: Mapping[int, Heartbeat], waiting: Collection[int], stalled: Collection[int], gone: Collection[int]
 ) -> Waits | None:
     """Compare the waiting ranks with the others, by the most certain basis that separates them.
 
-    None if no rank is seen to wait for another. `waiting`: ranks that have waited for too long. `standing`: all ranks that
+    None if no rank is seen to wait for another. `waiting`: ranks that have waited for too long. `stalled`: all ranks that
     have made no progress for that time. `gone`: ranks that have ended, are about to end, or have never reported.
     """
     everybody = frozenset(live) | frozenset(gone)
-    unread = frozenset(rank for rank, pulse in live.items() if pulse.groups is None)
+    unread = frozenset(rank for rank, heartbeat in live.items() if heartbeat.groups is None)
     excused = frozenset(rank for rank in waiting if not cannot_answer(live[rank]))
     dumb = frozenset(rank for rank in unread if cannot_answer(live[rank]))
-    halted = frozenset(rank for rank, pulse in live.items() if is_halted(pulse))
+    halted = frozenset(rank for rank, heartbeat in live.items() if is_halted(heartbeat))
     pending = frozenset(rank for rank in waiting if is_pending(live[rank]))
-    if any(c.recorder != HOST_RECORDER for pulse in live.values() for c in pulse.groups or ()):
-        on_device = _by_chains(live, waiting, standing, everybody, frozenset(gone), dumb)
+    if any(c.recorder != HOST_RECORDER for heartbeat in live.values() for c in heartbeat.groups or ()):
+        on_device = _by_chains(live, waiting, stalled, everybody, frozenset(gone), dumb)
         if on_device is not None:
             return on_device
     first: Waits | None = None
@@ -182,7 +182,7 @@ def who_waits(
         found = _compared(groups, everybody, inside, frozenset(gone), not_read, excused, dumb, halted, basis)
         if found is None:
             continue
-        late = _ends_of_the_chain(found.late, live, waiting, standing, pending)
+        late = _ends_of_the_chain(found.late, live, waiting, stalled, pending)
         others = tuple(sorted({*found.waiting, *waiting} - set(late)))
         crossed = () if late else tuple(sorted(set(found.late) & set(others)))
         found = Waits(others, late, basis, found.group, found.index, crossed)
@@ -190,14 +190,14 @@ def who_waits(
             return found
         first = first or found
     if first is None:
-        return _by_phase(live, waiting, standing, gone)
+        return _by_phase(live, waiting, stalled, gone)
     return replace(first, crossed=first.crossed or _crossed(waiting, live))
 
 
 def _by_chains(
     live: Mapping[int, Heartbeat],
     waiting: Collection[int],
-    standing: Collection[int],
+    stalled: Collection[int],
     everybody: frozenset[int],
     gone: frozenset[int],
     dumb: frozenset[int],
@@ -211,7 +211,7 @@ def _by_chains(
     # gloo ends a call on one rank before another one. No device is behind there.
     delays = [d for d in chains.delays if d.how is not Delay.BEHIND or _place_of(d.group).recorder != HOST_RECORDER]
     ends = {delay.rank for delay in delays}
-    if ends := ends & frozenset(standing) or ends:
+    if ends := ends & frozenset(stalled) or ends:
         delays = [delay for delay in delays if delay.rank in ends]
         most = min(
             delays,
@@ -277,20 +277,20 @@ def _place_of(group: _Group_or_message) -> _Place:
 
 
 def _chains(live: Mapping[int, Heartbeat], everybody: frozenset[int]) -> Chains[_Group_or_message]:
-    groups: dict[_Group_or_message, dict[int, Standing]] = {}
+    groups: dict[_Group_or_message, dict[int, GroupProgress]] = {}
     members: dict[_Group_or_message, Collection[int]] = {}
     messages: dict[int, set[tuple[_Place, int, int]]] = {}
-    heard = frozenset(rank for rank, pulse in live.items() if pulse.groups is not None)
-    for rank, pulse in live.items():
+    heard = frozenset(rank for rank, heartbeat in live.items() if heartbeat.groups is not None)
+    for rank, heartbeat in live.items():
         # What the rank issued later, in another group, is queued on the device behind what is not over.
-        oldest = min((c.open_since_ns for c in pulse.groups or () if c.open_since_ns is not None), default=None)
-        for c in pulse.groups or ():
-            ranks = c.ranks or pulse.group_ranks.get(c.name)
+        oldest = min((c.open_since_ns for c in heartbeat.groups or () if c.open_since_ns is not None), default=None)
+        for c in heartbeat.groups or ():
+            ranks = c.ranks or heartbeat.group_ranks.get(c.name)
             if not _comparable(c, ranks):
                 continue
             place = _place(c, ranks)
             is_open = c.enqueued > c.completed
-            groups.setdefault(place, {})[rank] = Standing(
+            groups.setdefault(place, {})[rank] = GroupProgress(
                 c.enqueued,
                 c.completed + 1 if is_open else None,
                 first=oldest is None or c.open_since_ns is None or c.open_since_ns <= oldest,
@@ -305,9 +305,9 @@ def _chains(live: Mapping[int, Heartbeat], everybody: frozenset[int]) -> Chains[
 def _recorded(live: Mapping[int, Heartbeat]) -> list[_Group]:
     """The groups of the flight recorder. A group with unknown members is compared only if it has all ranks."""
     counted = [
-        (rank, counters, counters.ranks or pulse.group_ranks.get(counters.name))
-        for rank, pulse in live.items()
-        for counters in pulse.groups or ()
+        (rank, counters, counters.ranks or heartbeat.group_ranks.get(counters.name))
+        for rank, heartbeat in live.items()
+        for counters in heartbeat.groups or ()
     ]
     return _gathered(
         (rank, c.name, ranks, c.enqueued, c.completed, c.recorder)
@@ -320,8 +320,8 @@ def _exchanged(live: Mapping[int, Heartbeat]) -> list[_Group]:
     """The groups and lanes of paceline's own exchange, as the rings have them; none without its members."""
     return _gathered(
         (rank, c.name, c.ranks, c.enqueued, c.completed, "")
-        for rank, pulse in live.items()
-        for c in pulse.exchanges
+        for rank, heartbeat in live.items()
+        for c in heartbeat.exchanges
         if c.ranks or c.everybody
     )
 
@@ -333,10 +333,10 @@ def _comparable(counters: GroupCounters, ranks: tuple[int, ...] | None) -> bool:
 def _called(live: Mapping[int, Heartbeat], waiting: Collection[int]) -> list[_Group]:
     """The calls from Python. A waiting rank has not finished its last call."""
     return _gathered(
-        (rank, name, pulse.group_ranks.get(name), count, count - 1 if rank in waiting else count, "")
-        for rank, pulse in live.items()
-        for name, count in pulse.calls.items()
-        if pulse.group_ranks.get(name) or name in DEFAULT_GROUP_NAMES
+        (rank, name, heartbeat.group_ranks.get(name), count, count - 1 if rank in waiting else count, "")
+        for rank, heartbeat in live.items()
+        for name, count in heartbeat.calls.items()
+        if heartbeat.group_ranks.get(name) or name in DEFAULT_GROUP_NAMES
     )
 
 
@@ -407,7 +407,7 @@ def _ends_of_the_chain(
     late: Collection[int],
     live: Mapping[int, Heartbeat],
     waiting: Collection[int],
-    standing: Collection[int],
+    stalled: Collection[int],
     pending: Collection[int],
 ) -> tuple[int, ...]:
     """The late ranks that wait for no rank.
@@ -417,30 +417,30 @@ def _ends_of_the_chain(
     free = [rank for rank in late if rank not in waiting]
     if free or not late:
         # The counters of a rank that makes progress may be older than those of the idle ranks.
-        still = [rank for rank in free if rank in standing or rank not in live] or free
+        still = [rank for rank in free if rank in stalled or rank not in live] or free
         # A rank that began to wait a moment ago is no end of the chain either.
         outside = [rank for rank in still if rank not in live or not is_in_a_wait(live[rank])]
         return tuple(sorted(outside or still))
-    outside = [rank for rank in standing if rank in live and not is_in_a_wait(live[rank])]
+    outside = [rank for rank in stalled if rank in live and not is_in_a_wait(live[rank])]
     if outside:
         return tuple(sorted(outside))
     return tuple(sorted(rank for rank in late if rank not in pending))
 
 
 def _by_phase(
-    live: Mapping[int, Heartbeat], waiting: Collection[int], standing: Collection[int], gone: Collection[int]
+    live: Mapping[int, Heartbeat], waiting: Collection[int], stalled: Collection[int], gone: Collection[int]
 ) -> Waits | None:
     """Without comparable counters: some ranks wait, some do not.
 
     No result while any rank makes progress: a pipeline has long waits.
     """
-    if len(standing) < len(live):
+    if len(stalled) < len(live):
         return None
     if gone and waiting:
         return Waits(tuple(sorted(waiting)), tuple(sorted(gone)), PHASE)
     # A rank that began to wait a moment ago delays no rank either.
-    inside = {*waiting, *(rank for rank in standing if is_in_a_wait(live[rank]))} if waiting else set()
-    outside = [rank for rank in standing if rank not in inside]
+    inside = {*waiting, *(rank for rank in stalled if is_in_a_wait(live[rank]))} if waiting else set()
+    outside = [rank for rank in stalled if rank not in inside]
     if not outside:
         return Waits(tuple(sorted(inside)), (), PHASE, crossed=_crossed(inside, live))
     if waiting:
@@ -471,9 +471,9 @@ def _crossed(waiting: Collection[int], live: Mapping[int, Heartbeat]) -> tuple[i
     return tuple(sorted(chained))
 
 
-def _waits_for_peer(pulse: Heartbeat) -> int | None:
+def _waits_for_peer(heartbeat: Heartbeat) -> int | None:
     """The rank at the other end of the send or receive that this rank waits in; None if it waits in another call."""
-    call = pulse.last_call
-    if pulse.phase != "communication" or call is None or call.operation not in ("send", "recv"):
+    call = heartbeat.last_call
+    if heartbeat.phase != "communication" or call is None or call.operation not in ("send", "recv"):
         return None
     return call.root

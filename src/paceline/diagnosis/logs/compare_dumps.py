@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from paceline.diagnosis.case import Level
-from paceline.diagnosis.hang.wait_chains import Chains, Delay, Delayed, Standing, follow_chains
+from paceline.diagnosis.hang.wait_chains import Chains, Delay, Delayed, GroupProgress, follow_chains
 from paceline.diagnosis.logs.flight_recorder_dumps import DumpedCall, DumpedGroup, DumpedMessage, RecorderDump
 from paceline.findings import NO_CODE, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
@@ -97,14 +97,16 @@ def _who_waits(seen: Sequence[_Seen], dumps: Sequence[RecorderDump]) -> list[Cau
 
 def _follow(
     seen: Sequence[_Seen],
-    messages: Mapping[Message, Mapping[int, tuple[Standing, int]]],
+    messages: Mapping[Message, Mapping[int, tuple[GroupProgress, int]]],
     cut: frozenset[int],
     heard: frozenset[int],
 ) -> Chains[Place]:
     """Who waits for whom; with `messages`, each pair of ranks is a group of two."""
     first = _first_open(seen, messages)
-    standings: dict[Place, Mapping[int, Standing]] = {group.group: _standings(group, cut, first) for group in seen}
-    standings |= {
+    progress: dict[Place, Mapping[int, GroupProgress]] = {
+        group.group: _progress_in(group, cut, first) for group in seen
+    }
+    progress |= {
         message: {
             rank: replace(one, first=one.open is None or (message, rank) in first) for rank, (one, _) in of_pair.items()
         }
@@ -112,11 +114,11 @@ def _follow(
     }
     members: dict[Place, tuple[int, ...]] = {group.group: group.ranks for group in seen}
     members |= {message: message[1:] for message in messages}
-    return follow_chains(standings, members, heard)
+    return follow_chains(progress, members, heard)
 
 
 def _first_open(
-    seen: Sequence[_Seen], messages: Mapping[Message, Mapping[int, tuple[Standing, int]]]
+    seen: Sequence[_Seen], messages: Mapping[Message, Mapping[int, tuple[GroupProgress, int]]]
 ) -> set[tuple[Place, int]]:
     """Group and rank of the oldest call that is not over on each rank, by each recorder."""
     oldest: dict[tuple[str, int], tuple[int, Place]] = {}
@@ -134,20 +136,20 @@ def _first_open(
     return {(group, rank) for (_, rank), (_, group) in oldest.items()}
 
 
-def _standings(seen: _Seen, cut: frozenset[int], first: Collection[tuple[Place, int]]) -> dict[int, Standing]:
+def _progress_in(seen: _Seen, cut: frozenset[int], first: Collection[tuple[Place, int]]) -> dict[int, GroupProgress]:
     """How far each rank is, where its dump shows it."""
     found = {}
     uncountable, from_zero = _may_count_others(seen), seen.group[0] == _COUNTS_FROM_ZERO
     for rank, group in seen.at.items():
         if group.calls and rank not in cut:
             is_first = (seen.group, rank) in first
-            found[rank] = Standing(max(group.calls), group.open, first=is_first or group.open is None)
+            found[rank] = GroupProgress(max(group.calls), group.open, first=is_first or group.open is None)
         elif group.counters is not None and not uncountable:
             # A dump that is cut off lacks the newest entries. The counters have them. -1 is torch's word for "none yet".
             issued, over = (max(0, count + from_zero) for count in group.counters)
             issued = max(issued, *group.calls, 0)
             waits_in = group.open or (over + 1 if rank in cut and issued > over else None)
-            found[rank] = Standing(issued, waits_in)
+            found[rank] = GroupProgress(issued, waits_in)
     return found
 
 
@@ -161,7 +163,7 @@ def _may_count_others(seen: _Seen) -> bool:
 
 def _messages(
     seen: Sequence[_Seen], whole: Collection[int | None], heard: Collection[int]
-) -> dict[Message, dict[int, tuple[Standing, int]]]:
+) -> dict[Message, dict[int, tuple[GroupProgress, int]]]:
     """Each pair of ranks with a message that is not over -> how far either side is with it, and the place of its oldest open entry.
 
     Sends and receives of a pair match in their order. Without all of them on both sides, all that is known of one that is not open is
@@ -176,7 +178,7 @@ def _messages(
                     pair = (group.group, members[message.sender], members[message.receiver])
                     if rank in pair[1:] and pair[1] != pair[2]:
                         sides.setdefault(pair, {}).setdefault(rank, []).append(message)
-    found: dict[Message, dict[int, tuple[Standing, int]]] = {}
+    found: dict[Message, dict[int, tuple[GroupProgress, int]]] = {}
     for pair, of_pair in sides.items():
         if all(message.over for messages in of_pair.values() for message in messages):
             continue
@@ -186,10 +188,10 @@ def _messages(
             waiting = [(number, message.place) for number, message in enumerate(messages, 1) if not message.over]
             if waiting:
                 number, place = waiting[0]
-                standing = Standing(len(messages), number) if counted else Standing(1, 1)
-                found.setdefault(pair, {})[rank] = standing, place
+                progress = GroupProgress(len(messages), number) if counted else GroupProgress(1, 1)
+                found.setdefault(pair, {})[rank] = progress, place
             elif rank in heard:
-                found.setdefault(pair, {})[rank] = Standing(len(messages) if counted else 0), -1
+                found.setdefault(pair, {})[rank] = GroupProgress(len(messages) if counted else 0), -1
     return found
 
 

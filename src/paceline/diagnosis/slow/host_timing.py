@@ -26,7 +26,7 @@ class HostLines:
         if isinstance(line.get("t_ns"), int):
             self.lines.append(_numbers(line))
 
-    def tempo(self, since_ns: int) -> HostTiming:
+    def timing(self, since_ns: int) -> HostTiming:
         """The host since then; a value is None if fewer than two lines have it."""
         window = [line for line in self.lines if line["t_ns"] >= since_ns]
         latest = _latest(window)

@@ -158,7 +158,7 @@ class StepTimer:
         """Adds the newest entries of a rank's flight recorder, stamped by the first host's clock."""
         self._arrivals.add(rank, [e for e in entries if e.created_ns is not None and e.created_ns >= self._began_ns])
 
-    def tempo(self, now_ns: int) -> StepTiming | None:
+    def timing(self, now_ns: int) -> StepTiming | None:
         """The step timing of the latest window of steady training; None before the first steady steps."""
         start_ns = self._window_start()
         if start_ns is None:
@@ -180,7 +180,7 @@ class StepTimer:
                 replace(self._rank(rank, rate, lateness, start_ns, slow), behind=late.get(rank))
                 for rank, rate in rates.items()
             ),
-            hosts=tuple(lines.tempo(start_ns) for _, lines in sorted(self._hosts.items())),
+            hosts=tuple(lines.timing(start_ns) for _, lines in sorted(self._hosts.items())),
             step_bytes=lateness.step_bytes if lateness else None,
             collectives_per_step=float(lateness.period) if lateness and lateness.period else None,
             spread_seconds=lateness.spread_seconds if lateness else None,
@@ -192,7 +192,7 @@ class StepTimer:
         )
 
     def late_after(self, step: int) -> LateSteps | None:
-        """How late the ranks were after this step, as the last `tempo` has seen it; None: no later step is known."""
+        """How late the ranks were after this step, as the last `timing` has seen it; None: no later step is known."""
         return None if self._known_lateness is None else late_steps(self._known_lateness, step)
 
     def _window_start(self) -> int | None:
@@ -407,26 +407,28 @@ def _own_times(series: Mapping[int, _Series]) -> dict[int, list[tuple[int, float
 # ---------------------------------------------------------------------------------------------------------- what to look at
 
 
-def wants_look(tempo: StepTiming) -> tuple[int, ...]:
+def wants_snapshot(timing: StepTiming) -> tuple[int, ...]:
     """Ranks to inspect because the job is slow: the late ranks, or one per host if the exchange takes long.
 
     Empty if no rank and no exchange slows down the job.
     """
     late = sorted(
-        (rank for rank in tempo.ranks if (rank.late_seconds or 0.0) >= WORTH_FRACTION * tempo.step_seconds),
+        (rank for rank in timing.ranks if (rank.late_seconds or 0.0) >= WORTH_FRACTION * timing.step_seconds),
         key=lambda rank: -(rank.late_seconds or 0.0),
     )
     wanted = {rank.rank for rank in late[:4]}
-    wanted |= {rank.rank for rank in tempo.ranks if (rank.data_seconds or 0.0) >= 0.3 * tempo.step_seconds and not late}
-    crowded = {
-        host.host for host in tempo.hosts if (host.pressure_cpu or 0) >= 0.3 or (host.throttled_fraction or 0) >= 0.1
+    wanted |= {
+        rank.rank for rank in timing.ranks if (rank.data_seconds or 0.0) >= 0.3 * timing.step_seconds and not late
     }
-    exchanged = [rank.communication_seconds for rank in tempo.ranks if rank.communication_seconds is not None]
-    idle = [rank.cpu_fraction for rank in tempo.ranks if rank.cpu_fraction is not None]
-    waits = fmean(exchanged) >= 0.3 * tempo.step_seconds if any(exchanged) else bool(idle) and max(idle) < 0.7
+    crowded = {
+        host.host for host in timing.hosts if (host.pressure_cpu or 0) >= 0.3 or (host.throttled_fraction or 0) >= 0.1
+    }
+    exchanged = [rank.communication_seconds for rank in timing.ranks if rank.communication_seconds is not None]
+    idle = [rank.cpu_fraction for rank in timing.ranks if rank.cpu_fraction is not None]
+    waits = fmean(exchanged) >= 0.3 * timing.step_seconds if any(exchanged) else bool(idle) and max(idle) < 0.7
     of_host: dict[str, int] = {}
-    for rank in tempo.ranks:
-        if rank.host in crowded or (len(tempo.ranks) > 1 and waits and not late):
+    for rank in timing.ranks:
+        if rank.host in crowded or (len(timing.ranks) > 1 and waits and not late):
             of_host.setdefault(rank.host, rank.rank)
     return tuple(sorted(wanted | set(list(of_host.values())[:16])))[:20]
 
@@ -436,14 +438,14 @@ def wants_look(tempo: StepTiming) -> tuple[int, ...]:
 _MOST_TOLD = 16
 
 
-def standing_out(tempo: StepTiming, most: int = _MOST_TOLD) -> StepTiming:
+def standing_out(timing: StepTiming, most: int = _MOST_TOLD) -> StepTiming:
     """The step timing with only the ranks, and the hosts, that stand out most; the others are counted.
 
     Holds:   a rank that the others wait for is among them, if these are at most `most`
     """
-    if len(tempo.ranks) <= most and len(tempo.hosts) <= most:
-        return tempo
-    held_up = frozenset(tempo.held_up.ranks if tempo.held_up is not None else ())
+    if len(timing.ranks) <= most and len(timing.hosts) <= most:
+        return timing
+    held_up = frozenset(timing.held_up.ranks if timing.held_up is not None else ())
 
     def prominence(rank: RankTiming) -> tuple[bool, bool, float, float]:
         return (
@@ -453,12 +455,12 @@ def standing_out(tempo: StepTiming, most: int = _MOST_TOLD) -> StepTiming:
             rank.data_seconds or 0.0,
         )
 
-    ranks = sorted(tempo.ranks, key=prominence, reverse=True)[:most]
+    ranks = sorted(timing.ranks, key=prominence, reverse=True)[:most]
     theirs = {rank.host for rank in ranks}
-    hosts = sorted(tempo.hosts, key=lambda host: (host.host in theirs, host.pressure_cpu or 0.0), reverse=True)[:most]
+    hosts = sorted(timing.hosts, key=lambda host: (host.host in theirs, host.pressure_cpu or 0.0), reverse=True)[:most]
     return replace(
-        tempo,
+        timing,
         ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)),
         hosts=tuple(sorted(hosts, key=lambda host: host.host)),
-        ranks_left_out=len(tempo.ranks) - len(ranks),
+        ranks_left_out=len(timing.ranks) - len(ranks),
     )

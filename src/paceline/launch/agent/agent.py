@@ -158,7 +158,7 @@ class HostAgent:
             self.scratch,
             lambda kind, lines: self.uplink(LinesMessage(kind=kind, lines=lines)),
             self.event,
-            on_heartbeats=lambda found, calls: self.uplink(HeartbeatMessage(pulses=found, calls=calls)),
+            on_heartbeats=lambda found, calls: self.uplink(HeartbeatMessage(heartbeats=found, calls=calls)),
             tails=self.tails,
             visible_devices=identity.environ.get("CUDA_VISIBLE_DEVICES"),
         )

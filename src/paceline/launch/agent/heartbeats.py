@@ -107,14 +107,16 @@ class HeartbeatSampler:
         for of_rank in calls:
             self._note_calls(of_rank)
         headers = rings.headers()
-        standing = [
+        stalled = [
             rank for rank, header in headers.items() if self._stands(rank, header, now_ns) and _may_be_asked(header)
         ]
-        self._ask(standing, headers, rings, now_ns)
+        self._ask(stalled, headers, rings, now_ns)
         exchanges = rings.exchanges()
         if self.recorder_shows is None:
             self._try_recorder(headers, exchanges, rings.backends())
-        return [self._pulse(rank, header, exchanges.get(rank, ()), now_ns) for rank, header in headers.items()], calls
+        return [
+            self._heartbeat(rank, header, exchanges.get(rank, ()), now_ns) for rank, header in headers.items()
+        ], calls
 
     def traces(self, rings: RingCollector, *, finished: bool = False) -> dict[int, list[TraceEntry]]:
         """The newest collectives of every rank, from its flight recorder and its ring. A rank without any in both is left out.
@@ -249,7 +251,7 @@ class HeartbeatSampler:
             return None, None
         return parse_traces(found.answers) if found.are_whole else None, found.driver_answers
 
-    def _pulse(self, rank: int, header: RingHeader, exchanges: tuple[GroupCounters, ...], now_ns: int) -> Heartbeat:
+    def _heartbeat(self, rank: int, header: RingHeader, exchanges: tuple[GroupCounters, ...], now_ns: int) -> Heartbeat:
         seen = self._seen[rank]
         seen.note_rendezvous(header.rendezvous)
         stat = read_stat(header.pid)

@@ -264,11 +264,11 @@ class PeerAgent:
 
         If the program that started this agent has ended, the job loses this host. The coordinator then decides how the job ends.
         """
-        if self.link.authenticated and stop.kind is not StopKind.LEASH:
+        if self.link.authenticated and stop.kind is not StopKind.LIFELINE:
             self.link.send(StopRequest(signal=stop.signal, reason=stop.reason, now=now))
             return
         self._leaving = stop
-        if stop.kind is StopKind.LEASH:
+        if stop.kind is StopKind.LIFELINE:
             # The link is closed before the ranks end: otherwise their ends would count as failures of the ranks.
             self.link.close()
         if now:

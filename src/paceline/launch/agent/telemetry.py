@@ -185,7 +185,7 @@ class HostMonitor:
             deep=request.deep,
         )
         snapshots = [self._with_error(snapshot) for snapshot in self._with_rendezvous(snapshots)]
-        return SnapshotReply(number=request.number, looks=snapshots, hosts=[host])
+        return SnapshotReply(number=request.number, snapshots=snapshots, hosts=[host])
 
     def _with_error(self, snapshot: RankSnapshot) -> RankSnapshot:
         return replace(snapshot, raised=reported_error(self.scratch.errors_of(snapshot.attempt), snapshot.pid))

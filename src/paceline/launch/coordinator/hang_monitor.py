@@ -42,7 +42,7 @@ from paceline.recording.shipped import with_own_file
 TURN_SECONDS = 0.5
 # A snapshot takes half a second, and up to two seconds more on a busy host.
 ANSWER_SECONDS = 5.0
-MOST_PULSES = 64
+MOST_HEARTBEATS = 64
 TELEMETRY_LINES = 120
 # Enough for the start, join and end of a thousand ranks in several attempts.
 EVENTS_KEPT = 10_000
@@ -57,16 +57,16 @@ _MARKS = frozenset({"replica", "sampler"})
 _HELD_BACK_NS = 2_500_000_000
 
 
-def pulse_here(pulse: Heartbeat, offset_ns: int) -> Heartbeat:
+def heartbeat_here(heartbeat: Heartbeat, offset_ns: int) -> Heartbeat:
     """The heartbeat with its stamps on this host's clock. `offset_ns` is the other clock minus this clock."""
     return replace(
-        pulse,
-        at_ns=pulse.at_ns - offset_ns,
-        moved_ns=pulse.moved_ns - offset_ns,
-        last_step_ns=None if pulse.last_step_ns is None else pulse.last_step_ns - offset_ns,
-        phase_since_ns=None if pulse.phase_since_ns is None else pulse.phase_since_ns - offset_ns,
-        finalizing_ns=None if pulse.finalizing_ns is None else pulse.finalizing_ns - offset_ns,
-        last_call=None if pulse.last_call is None else call_here(pulse.last_call, offset_ns),
+        heartbeat,
+        at_ns=heartbeat.at_ns - offset_ns,
+        moved_ns=heartbeat.moved_ns - offset_ns,
+        last_step_ns=None if heartbeat.last_step_ns is None else heartbeat.last_step_ns - offset_ns,
+        phase_since_ns=None if heartbeat.phase_since_ns is None else heartbeat.phase_since_ns - offset_ns,
+        finalizing_ns=None if heartbeat.finalizing_ns is None else heartbeat.finalizing_ns - offset_ns,
+        last_call=None if heartbeat.last_call is None else call_here(heartbeat.last_call, offset_ns),
     )
 
 
@@ -94,7 +94,7 @@ class HostAnswers:
     def __init__(self, hosts: Collection[str]) -> None:
         self._missing = set(hosts)
         self._all = asyncio.Event()
-        self.looks: list[RankSnapshot] = []
+        self.snapshots: list[RankSnapshot] = []
         self.hosts: list[HostSnapshot] = []
         self.traces: dict[str, dict[int, list[TraceEntry]]] = {}
         if not self._missing:
@@ -105,8 +105,8 @@ class HostAnswers:
         if isinstance(reply, TraceReply):
             self.traces[host] = reply.traces
         else:
-            self.looks += [look for look in reply.looks if look.host == host]
-            self.hosts += [look for look in reply.hosts if look.host == host]
+            self.snapshots += [snapshot for snapshot in reply.snapshots if snapshot.host == host]
+            self.hosts += [snapshot for snapshot in reply.hosts if snapshot.host == host]
         self._missing.discard(host)
         if not self._missing:
             self._all.set()
@@ -135,13 +135,13 @@ class HangMonitor:
     """The causes that are evaluated; empty: all causes are loaded when they are first needed."""
     placed: dict[int, str] = field(default_factory=dict)
     """Rank -> name of its host."""
-    pulses: dict[int, Heartbeat] = field(default_factory=dict)
+    heartbeats: dict[int, Heartbeat] = field(default_factory=dict)
     """Rank -> its newest heartbeat, with stamps on this host's clock."""
     exits: dict[int, RankExit] = field(default_factory=dict)
     """Rank -> how it ended."""
     offsets: dict[str, OffsetEstimate] = field(default_factory=dict)
     """Host -> the estimate of how far its clock is ahead of this host's clock."""
-    standing: StallTracker | None = None
+    stall_tracker: StallTracker | None = None
     """The current stall; None: ranks make progress."""
     attempt: int = 0
     """Number of the current attempt, counted from 0."""
@@ -178,10 +178,10 @@ class HangMonitor:
             for placement in start.placements
             for rank in range(placement.first_rank, placement.first_rank + placement.ranks)
         }
-        self.pulses.clear()
+        self.heartbeats.clear()
         self.exits.clear()
         self._records.clear()
-        self.standing, self.ending, self._unjudged, self.timing = None, False, False, None
+        self.stall_tracker, self.ending, self._unjudged, self.timing = None, False, False, None
         self._detector = StallDetector(start.world_size)
         self._comparison = CallComparison(attempt=start.attempt)
         self._recorded_divergences, self._has_diverged = [], False
@@ -203,9 +203,9 @@ class HangMonitor:
     def heard(self, host: str, message: HeartbeatMessage) -> None:
         """Take heartbeats and calls of one host, with stamps on that host's clock."""
         offset_ns = self.offset_ns(host)
-        for pulse in message.pulses:
-            if pulse.attempt == self.attempt and self.placed.get(pulse.rank) == host:
-                self.pulses[pulse.rank] = pulse_here(pulse, offset_ns)
+        for heartbeat in message.heartbeats:
+            if heartbeat.attempt == self.attempt and self.placed.get(heartbeat.rank) == host:
+                self.heartbeats[heartbeat.rank] = heartbeat_here(heartbeat, offset_ns)
         for of_rank in message.calls:
             if self.placed.get(of_rank.rank) == host:
                 self._comparison.add(calls_here(of_rank, offset_ns))
@@ -280,7 +280,9 @@ class HangMonitor:
         if self._unjudged:
             await self.judge(self.case(lasts=True))
 
-    async def look(self, ranks: Sequence[int], *, deep: bool = False) -> tuple[list[RankSnapshot], list[HostSnapshot]]:
+    async def take_snapshots(
+        self, ranks: Sequence[int], *, deep: bool = False
+    ) -> tuple[list[RankSnapshot], list[HostSnapshot]]:
         """Snapshots of these ranks, on all hosts. A host that does not answer in time is left out."""
         by_host: dict[str, list[int]] = {}
         for rank in ranks:
@@ -292,9 +294,9 @@ class HangMonitor:
         )
         return (
             [
-                replace(look, at_ns=look.at_ns - self.offset_ns(look.host))
-                for look in answers.looks
-                if look.attempt == self.attempt
+                replace(snapshot, at_ns=snapshot.at_ns - self.offset_ns(snapshot.host))
+                for snapshot in answers.snapshots
+                if snapshot.attempt == self.attempt
             ],
             [self._with_clock(host) for host in answers.hosts if host.attempt == self.attempt],
         )
@@ -325,7 +327,7 @@ class HangMonitor:
 
     def loader_batches(self) -> int | None:
         """Batches of an epoch, according to the ranks' data loaders; None: no data loader has reported it."""
-        return max((pulse.loader_batches or 0 for pulse in self.pulses.values()), default=0) or None
+        return max((heartbeat.loader_batches or 0 for heartbeat in self.heartbeats.values()), default=0) or None
 
     def last_case(self) -> Case | None:
         """The attempt as it ended, with all that its ranks left; None: nothing went wrong in the attempt."""
@@ -333,9 +335,9 @@ class HangMonitor:
             self._record_divergences(final=True)
             failed = any(exit.code for exit in self.exits.values())
             if failed:
-                shown = [self.pulses[rank] for rank in sorted(self.pulses)[:MOST_PULSES]]
+                shown = [self.heartbeats[rank] for rank in sorted(self.heartbeats)[:MOST_HEARTBEATS]]
                 self.record("last_pulses", attempt=self.attempt, pulses=shown)
-            return self.case(lasts=False) if failed or self._unjudged or self.standing else None
+            return self.case(lasts=False) if failed or self._unjudged or self.stall_tracker else None
         except Exception as error:
             self.say_failed(error)
             return None
@@ -390,42 +392,44 @@ class HangMonitor:
             self._failures.add(text)
             self.record("notice", text=text)
 
-    # ----------------------------------------------------------------------------------------------------------- standstills
+    # ---------------------------------------------------------------------------------------------------------------- stalls
 
     async def _stand(self, found: Stall) -> None:
         """Take snapshots of a stall when they are due, and judge it."""
         loop = asyncio.get_running_loop()
-        standing = self.standing
-        if standing is None:
-            standing = self.standing = StallTracker(found, found.late, loop.time())
-        elif not standing.is_due(found, loop.time()):
+        tracker = self.stall_tracker
+        if tracker is None:
+            tracker = self.stall_tracker = StallTracker(found, found.late, loop.time())
+        elif not tracker.is_due(found, loop.time()):
             return
         # Both run at the same time: a rank that does not answer for its flight recorder would delay the snapshots.
-        suspects = standing.suspects(found, self._with_exits())
-        (looks, hosts), traces = await asyncio.gather(self.look(suspects), self.traces())
-        if self.standing is not standing or self.ending:
+        suspects = tracker.suspects(found, self._with_exits())
+        (snapshots, hosts), traces = await asyncio.gather(self.take_snapshots(suspects), self.traces())
+        if self.stall_tracker is not tracker or self.ending:
             # The attempt has ended meanwhile, or its ranks are ending.
             return
         await self.compare(traces)
         self._record_divergences()
-        is_news = standing.looked(found, looks, loop.time())
+        is_news = tracker.looked(found, snapshots, loop.time())
         if is_news is None:
             return
-        self.record_looks(looks, hosts)
-        judged = standing.now
-        confirmation = standing.confirmation(self.placed, self.exits, self._detector.cpu.idle_since_ns)
-        leaving = self._leaving(standing.now.late)
-        if is_news or standing.now is not judged or leaving != standing.leaving:
-            self._record_standstill(standing.now)
-            standing.leaving = leaving
+        self.record_snapshots(snapshots, hosts)
+        judged = tracker.now
+        confirmation = tracker.confirmation(self.placed, self.exits, self._detector.cpu.idle_since_ns)
+        leaving = self._leaving(tracker.now.late)
+        if is_news or tracker.now is not judged or leaving != tracker.leaving:
+            self._record_stall(tracker.now)
+            tracker.leaving = leaving
         self._unjudged = True
         if confirmation is not None:
-            self._confirm(confirmation, is_new=not standing.is_confirmed)
-            standing.is_confirmed = True
+            self._confirm(confirmation, is_new=not tracker.is_confirmed)
+            tracker.is_confirmed = True
 
     def _leaving(self, ranks: Iterable[int]) -> frozenset[int]:
         """Those of the ranks whose interpreter is finalizing."""
-        return frozenset(rank for rank in ranks if rank in self.pulses and self.pulses[rank].finalizing_ns is not None)
+        return frozenset(
+            rank for rank in ranks if rank in self.heartbeats and self.heartbeats[rank].finalizing_ns is not None
+        )
 
     def _confirm(self, confirmation: Confirmation, *, is_new: bool) -> None:
         """Write the evidence to the recording before any action follows from it."""
@@ -434,12 +438,12 @@ class HangMonitor:
         self.hung(confirmation)
 
     def _go_on(self) -> None:
-        if self.standing is not None and self.standing.is_said:
-            lasted = (time.time_ns() - self.standing.now.since_ns) / 1e9
-            ended = sorted(rank for rank in self.standing.now.late if rank in self.exits)
+        if self.stall_tracker is not None and self.stall_tracker.is_said:
+            lasted = (time.time_ns() - self.stall_tracker.now.since_ns) / 1e9
+            ended = sorted(rank for rank in self.stall_tracker.now.late if rank in self.exits)
             self.record("standstill_over", attempt=self.attempt, after_seconds=round(lasted, 1), ended=ended)
             self._said = {claim for claim in self._said if claim[0] not in (Level.STALL, Level.WAITING)}
-        self.standing = None
+        self.stall_tracker = None
 
     async def compare(self, traces: Mapping[int, Sequence[TraceEntry]]) -> None:
         """Compare the flight recorders. Only they have the collectives that C++ issues (DDP's buckets, compiled graphs)."""
@@ -461,28 +465,32 @@ class HangMonitor:
         due = [d for d in self._recorded_divergences if final or now_ns - d.found_ns >= _HELD_BACK_NS]
         self._recorded_divergences = [d for d in self._recorded_divergences if d not in due]
         # A difference among the calls from Python is worth more than the same difference here, because it has the call sites.
-        standing = None if self._has_diverged else self.standing
+        tracker = None if self._has_diverged else self.stall_tracker
         for divergence in called if self._has_diverged else due:
-            # A recorder has no lines of code: whose call it is shows in the pulses, which are needed before the stall is judged.
-            beside = {"pulses": self._shown_pulses(standing.now)} if standing is not None else {}
+            # A recorder has no lines of code: whose call it is shows in the heartbeats, which are needed before the stall is judged.
+            beside = {"pulses": self._shown_heartbeats(tracker.now)} if tracker is not None else {}
             self.record("divergence", attempt=self.attempt, divergence=divergence, **beside)
-            # Many groups may differ at once, and the pulses are the same for all.
-            standing, self._unjudged = None, True
+            # Many groups may differ at once, and the heartbeats are the same for all.
+            tracker, self._unjudged = None, True
 
-    def _record_standstill(self, standstill: Stall) -> None:
-        standstill, pulses = replace(standstill, attempt=self.attempt), self._shown_pulses(standstill)
-        self.record("standstill", attempt=self.attempt, standstill=standstill, pulses=pulses)
+    def _record_stall(self, stall: Stall) -> None:
+        stall, heartbeats = replace(stall, attempt=self.attempt), self._shown_heartbeats(stall)
+        self.record("standstill", attempt=self.attempt, standstill=stall, pulses=heartbeats)
 
-    def _shown_pulses(self, standstill: Stall) -> list[Heartbeat]:
-        shown = ([*standstill.late, *standstill.waiting] or sorted(self.pulses))[:MOST_PULSES]
-        return [self.pulses[rank] for rank in shown if rank in self.pulses]
+    def _shown_heartbeats(self, stall: Stall) -> list[Heartbeat]:
+        shown = ([*stall.late, *stall.waiting] or sorted(self.heartbeats))[:MOST_HEARTBEATS]
+        return [self.heartbeats[rank] for rank in shown if rank in self.heartbeats]
 
-    def record_looks(self, looks: Iterable[RankSnapshot], hosts: Iterable[HostSnapshot]) -> None:
+    def record_snapshots(self, snapshots: Iterable[RankSnapshot], hosts: Iterable[HostSnapshot]) -> None:
         """Write the snapshots to the recording, which also passes them to the causes."""
-        for look in looks:
-            role = "witness" if self.standing is not None and look.rank in self.standing.now.waiting else "suspect"
-            look = replace(look, role=role)
-            self.record("look", host=look.host, rank=look.rank, attempt=self.attempt, look=look)
+        for snapshot in snapshots:
+            role = (
+                "witness"
+                if self.stall_tracker is not None and snapshot.rank in self.stall_tracker.now.waiting
+                else "suspect"
+            )
+            snapshot = replace(snapshot, role=role)
+            self.record("look", host=snapshot.host, rank=snapshot.rank, attempt=self.attempt, look=snapshot)
         for host in hosts:
             self.record("host_look", host=host.host, attempt=self.attempt, look=host)
 
@@ -490,8 +498,8 @@ class HangMonitor:
 
     def _with_exits(self) -> dict[int, Heartbeat]:
         return {
-            rank: replace(pulse, exit_code=self.exits[rank].code) if rank in self.exits else pulse
-            for rank, pulse in self.pulses.items()
+            rank: replace(heartbeat, exit_code=self.exits[rank].code) if rank in self.exits else heartbeat
+            for rank, heartbeat in self.heartbeats.items()
         }
 
     def _rank_records(self) -> list[RankRecord]:
@@ -508,12 +516,12 @@ class HangMonitor:
         estimate = self.offsets.get(host)
         return (estimate.offset_ns or 0) if estimate is not None else 0
 
-    def _with_clock(self, look: HostSnapshot) -> HostSnapshot:
-        estimate = self.offsets.get(look.host)
+    def _with_clock(self, snapshot: HostSnapshot) -> HostSnapshot:
+        estimate = self.offsets.get(snapshot.host)
         if estimate is None or estimate.offset_ns is None or estimate.round_trip_ns is None:
-            return look
+            return snapshot
         return replace(
-            look,
+            snapshot,
             clock_offset_seconds=estimate.offset_ns / 1e9,
             round_trip_seconds=estimate.round_trip_ns / 1e9,
         )

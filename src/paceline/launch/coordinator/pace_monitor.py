@@ -11,7 +11,7 @@ from typing import Any
 
 from paceline.diagnosis.case import Forecast, StepTiming
 from paceline.diagnosis.slow.slowdown import is_settled
-from paceline.diagnosis.slow.step_timing import LONGEST_WINDOW_SECONDS, StepTimer, standing_out, wants_look
+from paceline.diagnosis.slow.step_timing import LONGEST_WINDOW_SECONDS, StepTimer, standing_out, wants_snapshot
 from paceline.diagnosis.time_limit import epochs_of, forecast, total_steps, will_be_cut
 from paceline.facts import Job
 from paceline.launch.coordinator.hang_monitor import HangMonitor
@@ -23,12 +23,12 @@ TRACE_SECONDS = 10.0
 EARLY_SECONDS, EARLY_FOR_SECONDS = 5.0, 60.0
 # How often finished entries are asked for: where they need the GIL, 2,000 of them hold it for 20 ms on a slow machine.
 FINISHED_SECONDS = 15.0
-TEMPO_SECONDS = 30.0
+TIMING_SECONDS = 30.0
 # A step timing that says what the one before said is recorded as an event this seldom.
 REPEAT_SECONDS = 600.0
-LOOK_SECONDS = 60.0
-# Of a job that stays slow in the same ranks, the time between two looks doubles up to this.
-LONGEST_LOOK_SECONDS = 600.0
+SNAPSHOT_SECONDS = 60.0
+# Of a job that stays slow in the same ranks, the time between two snapshots doubles up to this.
+LONGEST_SNAPSHOT_SECONDS = 600.0
 # A forecast is recorded again if the step at the time limit, or the expected end, has changed by more than this fraction.
 MOVED_FRACTION = 0.1
 
@@ -54,10 +54,10 @@ class PaceMonitor:
     _tracker: StepTimer = field(default_factory=StepTimer)
     _forecast: Forecast | None = None
     _began_at: float = 0.0
-    _tempo_due: float = 0.0
-    _looked_when: float = -LOOK_SECONDS
-    _look_seconds: float = LOOK_SECONDS
-    _looked_at: tuple[int, ...] = ()
+    _timing_due: float = 0.0
+    _snapshots_at: float = -SNAPSHOT_SECONDS
+    _snapshot_seconds: float = SNAPSHOT_SECONDS
+    _last_suspects: tuple[int, ...] = ()
     _told: StepTiming | None = None
     _told_at: float = 0.0
     # Up to where the lateness was recorded.
@@ -94,7 +94,7 @@ class PaceMonitor:
 
     async def turn(self) -> None:
         """Read the flight recorders, then record and judge the step timing, unless the job stands still."""
-        if self.hang_monitor.standing is not None or self.hang_monitor.ending or not self.hang_monitor.pulses:
+        if self.hang_monitor.stall_tracker is not None or self.hang_monitor.ending or not self.hang_monitor.heartbeats:
             return
         now = time.monotonic()
         wants_finished = now >= self._finished_due
@@ -108,60 +108,62 @@ class PaceMonitor:
             await asyncio.sleep(0)
         now_ns = time.time_ns()
         self.inputs.turn(now_ns)
-        tempo = self._tracker.tempo(now_ns)
-        if tempo is None:
+        timing = self._tracker.timing(now_ns)
+        if timing is None:
             return
-        self._keep_lateness(tempo)
-        self._forecast_from(tempo)
+        self._keep_lateness(timing)
+        self._forecast_from(timing)
         now = asyncio.get_running_loop().time()
-        if now >= self._tempo_due:
+        if now >= self._timing_due:
             # A step timing that is not settled yet is not judged, so the next turn may record again.
-            self._tempo_due = now + (TEMPO_SECONDS if is_settled(tempo) else 0.0)
-            await self._tell(tempo, now)
+            self._timing_due = now + (TIMING_SECONDS if is_settled(timing) else 0.0)
+            await self._tell(timing, now)
 
     def _is_early(self) -> bool:
         return time.monotonic() - self._began_at < EARLY_FOR_SECONDS
 
-    def _keep_lateness(self, tempo: StepTiming) -> None:
+    def _keep_lateness(self, timing: StepTiming) -> None:
         found = self._tracker.late_after(self._late_step)
-        if found is None or tempo.step_seconds <= 0:
+        if found is None or timing.step_seconds <= 0:
             return
         longest_ns = round(LONGEST_WINDOW_SECONDS * 1e9)
         self.keep_lateness(
             LatenessFrame(
                 attempt=self.hang_monitor.attempt,
-                from_ns=max(self._late_ns, tempo.at_ns - longest_ns),
-                to_ns=tempo.at_ns,
+                from_ns=max(self._late_ns, timing.at_ns - longest_ns),
+                to_ns=timing.at_ns,
                 from_step=found.from_step,
                 to_step=found.to_step,
-                step_ns=round(tempo.step_seconds * 1e9),
-                late={rank: seconds / tempo.step_seconds for rank, seconds in found.late.items()},
+                step_ns=round(timing.step_seconds * 1e9),
+                late={rank: seconds / timing.step_seconds for rank, seconds in found.late.items()},
                 last=found.last,
             )
         )
-        self._late_step, self._late_ns = found.to_step, tempo.at_ns
+        self._late_step, self._late_ns = found.to_step, timing.at_ns
 
-    async def _tell(self, tempo: StepTiming, now: float) -> None:
+    async def _tell(self, timing: StepTiming, now: float) -> None:
         """Record the step timing: the whole of it in a file of its own, and as an event what stands out, if it says something new."""
-        tempo = replace(tempo, attempt=self.hang_monitor.attempt)
-        self.keep_timing(tempo)
-        if self._told is None or now >= self._told_at + REPEAT_SECONDS or _has_changed(self._told, tempo):
-            self._told, self._told_at = tempo, now
-            self.record("tempo", attempt=tempo.attempt, tempo=standing_out(tempo))
-        self.hang_monitor.timing = tempo
-        wanted = wants_look(tempo)
-        is_same = wanted == self._looked_at
-        if wanted and now >= self._looked_when + (self._look_seconds if is_same else LOOK_SECONDS):
-            self._look_seconds = min(2 * self._look_seconds, LONGEST_LOOK_SECONDS) if is_same else LOOK_SECONDS
-            self._looked_at, self._looked_when = wanted, now
-            self.hang_monitor.record_looks(*await self.hang_monitor.look(wanted))
+        timing = replace(timing, attempt=self.hang_monitor.attempt)
+        self.keep_timing(timing)
+        if self._told is None or now >= self._told_at + REPEAT_SECONDS or _has_changed(self._told, timing):
+            self._told, self._told_at = timing, now
+            self.record("tempo", attempt=timing.attempt, tempo=standing_out(timing))
+        self.hang_monitor.timing = timing
+        wanted = wants_snapshot(timing)
+        is_same = wanted == self._last_suspects
+        if wanted and now >= self._snapshots_at + (self._snapshot_seconds if is_same else SNAPSHOT_SECONDS):
+            self._snapshot_seconds = (
+                min(2 * self._snapshot_seconds, LONGEST_SNAPSHOT_SECONDS) if is_same else SNAPSHOT_SECONDS
+            )
+            self._last_suspects, self._snapshots_at = wanted, now
+            self.hang_monitor.record_snapshots(*await self.hang_monitor.take_snapshots(wanted))
         await self.hang_monitor.judge(self.hang_monitor.case(lasts=True))
 
-    def _forecast_from(self, tempo: StepTiming) -> None:
+    def _forecast_from(self, timing: StepTiming) -> None:
         if self.started_ns is None:
             return
         found = forecast(
-            tempo,
+            timing,
             now_ns=time.time_ns(),
             started_ns=self.started_ns,
             limit_seconds=self.job.max_run_seconds,

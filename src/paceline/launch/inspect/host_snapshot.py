@@ -74,7 +74,7 @@ def lines_that_matter(lines: Sequence[KernelLine]) -> tuple[str, ...]:
     ]
 
 
-def host_look(
+def snapshot_of_host(
     readings: tuple[HostReading | None, HostReading | None],
     processes: tuple[Mapping[int, ProcessStat], Mapping[int, ProcessStat]],
     *,

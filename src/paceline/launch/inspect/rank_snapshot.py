@@ -128,7 +128,9 @@ def read_setting(pid: int) -> RankSetting:
     )
 
 
-def rank_look(parts: RankParts, *, host: str, rank: int, pid: int, at_ns: int, attempt: int, role: str) -> RankSnapshot:
+def snapshot_of_rank(
+    parts: RankParts, *, host: str, rank: int, pid: int, at_ns: int, attempt: int, role: str
+) -> RankSnapshot:
     """The RankSnapshot of one rank. The caller adds its sockets and its native stack."""
     setting, before, after = parts.setting, parts.first, parts.second
     threads = (after and after.threads) or (before and before.threads) or None
@@ -290,7 +292,7 @@ def _affinity(pid: int) -> int | None:
 def _not_judged(parts: RankParts, pid: int) -> tuple[str, ...]:
     said = list(parts.missing)
     if parts.stats[1] is None:
-        return (*said, f"process {pid} {'is gone' if parts.stats[0] is None else 'ended during the look'}")
+        return (*said, f"process {pid} {'is gone' if parts.stats[0] is None else 'ended during the snapshot'}")
     dump = next((dump for dump in reversed(parts.stacks) if dump.reason), None)
     if dump is not None and not any(dump.threads for dump in parts.stacks):
         own_argv = parts.traceback is not None and parts.traceback.threads

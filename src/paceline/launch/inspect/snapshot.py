@@ -120,19 +120,21 @@ def look_at(
     taken = _take(ranks, socket_dir, directory, seconds)
     parts = {rank: _parts(rank, pid, taken) for rank, pid in ranks.items()}
     connections = tcp_sockets.sockets_of({rank: part.setting for rank, part in parts.items()}, host, hosts_by_address)
-    looks = []
+    snapshots = []
     for rank, pid in ranks.items():
         its_role = role if isinstance(role, str) else role.get(rank, "suspect")
-        look = rank_snapshot.rank_look(
+        snapshot = rank_snapshot.snapshot_of_rank(
             parts[rank], host=host, rank=rank, pid=pid, at_ns=at_ns, attempt=attempt, role=its_role
         )
         found, reason = connections[rank]
-        looks.append(replace(look, sockets=found, not_judged=look.not_judged + ((reason,) if reason else ())))
+        snapshots.append(
+            replace(snapshot, sockets=found, not_judged=snapshot.not_judged + ((reason,) if reason else ()))
+        )
     ras = nccl_ras_answers.compared(
         taken.first.values.get(_RAS), taken.second.values.get(_RAS), {*ranks.values(), *all_ranks_here.values()}
     )
     settings = [part.setting for part in parts.values() if part.setting is not None]
-    return _with_native(looks, deep), host_snapshot.host_look(
+    return _with_native(snapshots, deep), host_snapshot.snapshot_of_host(
         (taken.first.values.get(("host", 0)), taken.second.values.get(("host", 0))),
         (taken.before, taken.after),
         host=host,
@@ -270,17 +272,25 @@ def _dump(readings: Readings[_Key], rank: int) -> stacks.StackDump:
     )
 
 
-def _with_native(looks: list[RankSnapshot], deep: bool) -> list[RankSnapshot]:
+def _with_native(snapshots: list[RankSnapshot], deep: bool) -> list[RankSnapshot]:
     """The snapshots, with native stacks where they are needed. A stopped or blocked process is left out: it would block the reader."""
     asked = [
-        look for look in looks if (deep or _gil_is_held_asleep(look)) and look.state in ("R", "S") and not look.frozen
+        snapshot
+        for snapshot in snapshots
+        if (deep or _gil_is_held_asleep(snapshot)) and snapshot.state in ("R", "S") and not snapshot.frozen
     ]
-    jobs = {look.rank: partial(stacks.dump, look.pid, timeout_seconds=_NATIVE_SECONDS, native=True) for look in asked}
+    jobs = {
+        snapshot.rank: partial(stacks.dump, snapshot.pid, timeout_seconds=_NATIVE_SECONDS, native=True)
+        for snapshot in asked
+    }
     found = at_once(jobs, _NATIVE_SECONDS + 0.1).values
-    return [replace(look, native=found[look.rank].native) if look.rank in found else look for look in looks]
+    return [
+        replace(snapshot, native=found[snapshot.rank].native) if snapshot.rank in found else snapshot
+        for snapshot in snapshots
+    ]
 
 
-def _gil_is_held_asleep(look: RankSnapshot) -> bool:
-    idle = look.cpu_fraction is not None and look.cpu_fraction < _IDLE_CORES
-    is_open = look.ping_answers is True and look.traceback_answers is False
-    return idle and (is_open or any(stack.owns_gil for stack in look.stacks or ()))
+def _gil_is_held_asleep(snapshot: RankSnapshot) -> bool:
+    idle = snapshot.cpu_fraction is not None and snapshot.cpu_fraction < _IDLE_CORES
+    is_open = snapshot.ping_answers is True and snapshot.traceback_answers is False
+    return idle and (is_open or any(stack.owns_gil for stack in snapshot.stacks or ()))

@@ -292,10 +292,10 @@ class LinesMessage(msgspec.Struct, tag="lines", kw_only=True, frozen=True):
     """The lines, as plain data."""
 
 
-class HeartbeatMessage(msgspec.Struct, tag="pulse", kw_only=True, frozen=True):
+class HeartbeatMessage(msgspec.Struct, tag="pulse", rename={"heartbeats": "pulses"}, kw_only=True, frozen=True):
     """The progress of each rank of a host. Stamps are on that host's clock."""
 
-    pulses: Annotated[list[Heartbeat], msgspec.Meta(max_length=MOST_RANKS_PER_HOST)]
+    heartbeats: Annotated[list[Heartbeat], msgspec.Meta(max_length=MOST_RANKS_PER_HOST)]
     """One heartbeat for each rank that has a ring."""
     calls: Annotated[list[RankCalls], Items]
     """The collectives that the ranks issued since the last such message."""
@@ -312,12 +312,12 @@ class SnapshotRequest(msgspec.Struct, tag="look_request", kw_only=True, frozen=T
     """The snapshot includes native frames."""
 
 
-class SnapshotReply(msgspec.Struct, tag="look_reply", kw_only=True, frozen=True):
+class SnapshotReply(msgspec.Struct, tag="look_reply", rename={"snapshots": "looks"}, kw_only=True, frozen=True):
     """The answer to SnapshotRequest."""
 
     number: Number
     """Number of the request."""
-    looks: Annotated[list[RankSnapshot], msgspec.Meta(max_length=MOST_RANKS_PER_HOST)]
+    snapshots: Annotated[list[RankSnapshot], msgspec.Meta(max_length=MOST_RANKS_PER_HOST)]
     """The snapshots of the ranks."""
     hosts: Annotated[list[HostSnapshot], msgspec.Meta(max_length=1)]
     """The snapshot of the host."""

@@ -23,7 +23,7 @@ class StopKind(StrEnum):
     LIMIT = "limit"
     REFUSED = "refused"
     HANG = "hang"
-    LEASH = "leash"
+    LIFELINE = "leash"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,14 +22,14 @@ def main() -> None:
     """Run the host's agent until the job or the connection ends."""
     told = json.loads(sys.stdin.readline())
     os.environ.update(told["environment"])
-    leash, writing = os.pipe()
+    lifeline, writing = os.pipe()
     held = os.fdopen(writing, "wb", buffering=0)
     heard = threading.Event()
     threading.Thread(target=_listen, args=(held, heard), daemon=True).start()
     if "silence_seconds" in told:
         threading.Thread(target=_watch, args=(told["silence_seconds"], heard, held), daemon=True).start()
     file = job_file_of(told["job"], "the job")
-    file = replace(file, setup=replace(file.setup, leash=leash, quiet=file.job.node_rank != 0))
+    file = replace(file, setup=replace(file.setup, leash=lifeline, quiet=file.job.node_rank != 0))
     with job_descriptor(file) as (_, argv):
         sys.argv[1:] = argv
         runpy.run_module("paceline", run_name="__main__", alter_sys=True)

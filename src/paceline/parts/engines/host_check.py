@@ -107,16 +107,16 @@ async def _look_at(engine: HostStarter, job: Submission, wait_seconds: float) ->
 
 
 async def _look_at_started(started: Sequence[StartedHost]) -> SeenHosts:
-    look = _Look()
-    facts = await asyncio.gather(*(look.facts_of(host) for host in started))
+    survey = _HostSurvey()
+    facts = await asyncio.gather(*(survey.facts_of(host) for host in started))
     seen = {host.name: fact for host, fact in zip(started, facts, strict=True) if fact is not None}
-    links = await look.links_of([host for host in started if host.name in seen], seen)
-    return SeenHosts(hosts=tuple(seen.values()), links=links, refused=tuple(look.refused.values()))
+    links = await survey.links_of([host for host in started if host.name in seen], seen)
+    return SeenHosts(hosts=tuple(seen.values()), links=links, refused=tuple(survey.refused.values()))
 
 
 @dataclass(slots=True)
-class _Look:
-    """One look at the hosts of a job; `refused` has the hosts that stopped answering."""
+class _HostSurvey:
+    """One survey of the hosts of a job; `refused` has the hosts that stopped answering."""
 
     refused: dict[str, PacelineError] = field(default_factory=dict)
 

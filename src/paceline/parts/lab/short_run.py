@@ -154,19 +154,19 @@ class RunProcess:
 def started(argv: Sequence[str], folder: Path, environ: Mapping[str, str]) -> Iterator[RunProcess]:
     """Start the run for the duration of the block. After the block the run has ended, also if this process is killed in between."""
     folder.mkdir(parents=True)
-    leash, held = os.pipe()
+    lifeline, held = os.pipe()
     options = ("--run-dir", str(folder), "--set", "progress=off", "--stop-grace", f"{GRACE_SECONDS:.0f}")
     with (folder / _OUTPUT).open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "paceline.launch.programs.leashed", str(leash), "run", *options, *argv],
+            [sys.executable, "-P", "-m", "paceline.launch.programs.lifeline", str(lifeline), "run", *options, *argv],
             env=dict(environ),
-            pass_fds=[leash],
+            pass_fds=[lifeline],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
         )
-    os.close(leash)
+    os.close(lifeline)
     child = RunProcess(process, folder)
     try:
         with _ends_are_exceptions():

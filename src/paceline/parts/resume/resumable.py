@@ -1,4 +1,4 @@
-"""Which loops of a script `paceline run --resume auto` would go on in, by the look of its files, and what hinders it."""
+"""Which loops of a script `paceline run --resume auto` would go on in, as far as its files show, and what hinders it."""
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
 @dataclass(frozen=True, slots=True)
-class LookedAtLoop:
+class InspectedLoop:
     """A loop that goes on after a restart."""
 
     file: str
@@ -44,10 +44,10 @@ class LookedAtLoop:
 
 
 @dataclass(frozen=True, slots=True)
-class ResumeLook:
-    """What the look found."""
+class ResumeInspection:
+    """What the inspection found."""
 
-    loops: tuple[LookedAtLoop, ...]
+    loops: tuple[InspectedLoop, ...]
     """In the order of the files and of their text."""
     findings: tuple[Finding, ...]
     """What hinders a resume; those that are errors make it impossible."""
@@ -57,11 +57,11 @@ class ResumeLook:
     """Files that are not Python."""
 
 
-def look_at(files: Sequence[SourceFile]) -> ResumeLook:
+def look_at(files: Sequence[SourceFile]) -> ResumeInspection:
     """Look at the script, which is the first of the files, and at the user's own files that it imports."""
     parsed = [(file, script) for file in files if isinstance(script := parse(file.text, file.path, None), Script)]
     bare = _functions_with_a_bare_step(script for _, script in parsed)
-    loops: list[LookedAtLoop] = []
+    loops: list[InspectedLoop] = []
     findings: list[Finding] = []
     for file, script in parsed:
         tree = ast.parse(file.text)
@@ -69,11 +69,11 @@ def look_at(files: Sequence[SourceFile]) -> ResumeLook:
         for loop in sorted([*loops_to_continue(tree, file.text), *by_hand], key=lambda loop: loop.lineno):
             line = script.lines[loop.lineno - 1].strip()
             trains = _has_bare_step(loop.body, bare)
-            loops.append(LookedAtLoop(file.path, loop.lineno, line, trains, loop in by_hand))
+            loops.append(InspectedLoop(file.path, loop.lineno, line, trains, loop in by_hand))
         findings += _found(script, bare)
     if not any(loop.trains for loop in loops) and not any(finding.code == "F11" for finding in findings):
         findings.append(_no_training_loop(files))
-    return ResumeLook(
+    return ResumeInspection(
         loops=tuple(loops),
         findings=tuple(sorted(findings, key=lambda finding: finding.severity is not Severity.ERROR)),
         diffs=tuple(text for file, _ in parsed if (text := diff(file.text, file.path))),

@@ -44,8 +44,8 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _finding(case: Case, exit: RankExit, line: str, confidence: Confidence) -> CauseFinding:
-    looked = case.host_looks.get(exit.host)
-    shm = next((one for one in looked.filesystems if one.what == "shm"), None) if looked is not None else None
+    snapshot = case.host_snapshots.get(exit.host)
+    shm = next((one for one in snapshot.filesystems if one.what == "shm"), None) if snapshot is not None else None
     room = (
         f"{shm.path} has {shm.free_bytes / 2**20:,.0f} of {shm.total_bytes / 2**20:,.0f} MiB free"
         if shm is not None

@@ -41,9 +41,11 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _finding(case: Case, exit: RankExit, line: str) -> CauseFinding:
-    looked = case.host_looks.get(exit.host)
+    snapshot = case.host_snapshots.get(exit.host)
     full = [
-        one for one in (looked.filesystems if looked is not None else ()) if one.free_bytes == 0 or one.free_inodes == 0
+        one
+        for one in (snapshot.filesystems if snapshot is not None else ())
+        if one.free_bytes == 0 or one.free_inodes == 0
     ]
     where = place_of(exit)
     half_written = _HALF_WRITTEN.search(line)

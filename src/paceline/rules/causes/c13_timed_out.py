@@ -44,7 +44,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     gave_up = [exit for exit in case.exits if exit.code != 0 and not exit.signalled_by_us and _says_so(case, exit)]
     if not gave_up:
         return
-    still = _newest_standstill(case)
+    still = _newest_stall(case)
     if still is None or not still.late or not {exit.rank for exit in gave_up} & set(still.waiting):
         return
     if any(exit.rank in still.late and not exit.signalled_by_us and not is_echo(case, exit) for exit in case.exits):
@@ -53,10 +53,10 @@ def find(case: Case) -> Iterator[CauseFinding]:
     yield _finding(case, gave_up, still)
 
 
-def _newest_standstill(case: Case) -> Stall | None:
-    """The newest standstill, also one that has ended: it ends when the waiting ranks give up."""
-    if case.standstill is not None:
-        return case.standstill
+def _newest_stall(case: Case) -> Stall | None:
+    """The newest stall, also one that has ended: it ends when the waiting ranks give up."""
+    if case.stall is not None:
+        return case.stall
     for event in reversed(case.events):
         is_of_now = event.get("event") == "standstill" and event.get("attempt", 0) == case.attempt
         # The case lists one that is unreadable.
@@ -71,20 +71,24 @@ def _says_so(case: Case, exit: RankExit) -> bool:
 
 def _finding(case: Case, gave_up: list[RankExit], still: Stall) -> CauseFinding:
     late = still.late
-    looks = [look for rank in late if (look := case.looks.get(rank)) is not None and look.at_ns >= still.since_ns]
+    snapshots = [
+        snapshot
+        for rank in late
+        if (snapshot := case.snapshots.get(rank)) is not None and snapshot.at_ns >= still.since_ns
+    ]
     waited = (min(exit.error.time_ns if exit.error else exit.time_ns for exit in gave_up) - still.since_ns) / 1e9
     where = f" in {still.operation}" if still.operation else ""
-    work = next((work for look in looks if (work := what_it_does(frames_of(look))) is not None), None)
+    work = next((work for snapshot in snapshots if (work := what_it_does(frames_of(snapshot))) is not None), None)
     finding = crash(
         case,
         gave_up,
         code="C13",
         title=TITLE,
-        confidence=Confidence.HIGH if looks else Confidence.LIKELY,
+        confidence=Confidence.HIGH if snapshots else Confidence.LIKELY,
         saw=(
             f"{ended(gave_up[0])}: {matching_line(words_of(case, gave_up[0]), _GAVE_UP)}",
             f"{named_ranks(still.waiting)} had waited{where} for {named_ranks(late)} for {waited:.1f} s",
-            *(f"rank {look.rank} {work or 'was'} {place_of(look)}" for look in looks[:3]),
+            *(f"rank {snapshot.rank} {work or 'was'} {place_of(snapshot)}" for snapshot in snapshots[:3]),
             *((f"it made progress: {', '.join(still.progress)}",) if still.progress else ()),
         ),
         next=(

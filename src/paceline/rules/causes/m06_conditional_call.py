@@ -60,78 +60,84 @@ def _against_gradients(case: Case) -> Iterator[CauseFinding]:
     Only the flight recorder shows such an exchange, but gloo's two sizes reveal it.
     """
     met = next(((exit, sizes) for exit in case.exits if (sizes := gloo_sizes(words_of(case, exit)))), None)
-    alone = [(pulse, call) for pulse in case.pulses.values() if (call := pulse.last_call) and _is_alone(case, pulse)]
+    alone = [
+        (heartbeat, call)
+        for heartbeat in case.heartbeats.values()
+        if (call := heartbeat.last_call) and _is_alone(case, heartbeat)
+    ]
     if met is None or not alone:
         return
     exit, sizes = met
-    fitting = [(pulse, call) for pulse, call in alone if call.size_bytes in sizes]
+    fitting = [(heartbeat, call) for heartbeat, call in alone if call.size_bytes in sizes]
     if len(fitting or alone) > 1:
         return
-    ((pulse, call),) = fitting or alone
+    ((heartbeat, call),) = fitting or alone
     words = f"gloo on rank {exit.rank} met {sizes[0]} bytes where it expected {sizes[1]}"
     sure = Confidence.HIGH if fitting else Confidence.LIKELY
-    yield _made_alone(pulse, call, sure, f"{words}; this call has {call.size_bytes}")
+    yield _made_alone(heartbeat, call, sure, f"{words}; this call has {call.size_bytes}")
 
 
 def _beside_gradients(case: Case) -> Iterator[CauseFinding]:
     """A call from Python that a flight recorder shows at the place of a call that no Python of the other ranks has made: DDP's own."""
     for divergence in case.divergences:
         alone = [
-            (pulse, call, recorded)
-            for pulse in case.pulses.values()
-            if (call := pulse.last_call) and (recorded := divergence.calls.get(pulse.rank)) and _is_alone(case, pulse)
+            (heartbeat, call, recorded)
+            for heartbeat in case.heartbeats.values()
+            if (call := heartbeat.last_call)
+            and (recorded := divergence.calls.get(heartbeat.rank))
+            and _is_alone(case, heartbeat)
             if (call.operation, call.shape) == (recorded.operation, recorded.shape)
         ]
         if len(alone) != 1:
             continue
-        ((pulse, call, _),) = alone
-        (other, theirs) = next((rank, one) for rank, one in divergence.calls.items() if rank != pulse.rank)
+        ((heartbeat, call, _),) = alone
+        (other, theirs) = next((rank, one) for rank, one in divergence.calls.items() if rank != heartbeat.rank)
         at_its_place = f"at its place, collective {divergence.index} of group {divergence.group}"
-        yield _made_alone(pulse, call, Confidence.HIGH, f"{at_its_place}, rank {other} has {call_text(theirs)}")
+        yield _made_alone(heartbeat, call, Confidence.HIGH, f"{at_its_place}, rank {other} has {call_text(theirs)}")
 
 
 def _against_lanes(case: Case) -> Iterator[CauseFinding]:
     """A call from Python waits for ranks, and these wait for the calling rank in paceline's own gradient exchange."""
-    still = case.standstill
-    for pulse in case.pulses.values():
-        call = pulse.last_call
-        if still is None or call is None or pulse.phase != "communication" or not _is_alone(case, pulse):
+    still = case.stall
+    for heartbeat in case.heartbeats.values():
+        call = heartbeat.last_call
+        if still is None or call is None or heartbeat.phase != "communication" or not _is_alone(case, heartbeat):
             continue
-        entered = {counters.name: counters.enqueued for counters in pulse.exchanges}
-        others = [other for other in case.pulses.values() if other.rank != pulse.rank]
+        entered = {counters.name: counters.enqueued for counters in heartbeat.exchanges}
+        others = [other for other in case.heartbeats.values() if other.rank != heartbeat.rank]
         waits = [waited for other in others if (waited := _ahead(other, entered)) is not None]
         if not waits or len(waits) < len(others):
             continue
         where = waits[0]
         what = f"{where.operation or 'collective'} {where.completed + 1} of group {where.name}"
         cannot_come = (
-            f"{named_ranks(other.rank for other in others)} cannot come: they wait for rank {pulse.rank} in {what}"
+            f"{named_ranks(other.rank for other in others)} cannot come: they wait for rank {heartbeat.rank} in {what}"
         )
-        yield _made_alone(pulse, call, Confidence.LIKELY, cannot_come)
+        yield _made_alone(heartbeat, call, Confidence.LIKELY, cannot_come)
 
 
-def _made_alone(pulse: Heartbeat, call: Call, confidence: Confidence, seen: str) -> CauseFinding:
+def _made_alone(heartbeat: Heartbeat, call: Call, confidence: Confidence, seen: str) -> CauseFinding:
     return _finding(
-        (pulse.rank,),
+        (heartbeat.rank,),
         call_line=str(call.site) if call.site is not None else "",
         extra=True,
-        since_step=pulse.step_count,
+        since_step=heartbeat.step_count,
         confidence=confidence,
-        saw=(f"rank {pulse.rank}: {call_text(call)}, call {call.index}; no other rank has made it", seen),
+        saw=(f"rank {heartbeat.rank}: {call_text(call)}, call {call.index}; no other rank has made it", seen),
     )
 
 
-def _ahead(pulse: Heartbeat, entered: Mapping[str, int]) -> GroupCounters | None:
+def _ahead(heartbeat: Heartbeat, entered: Mapping[str, int]) -> GroupCounters | None:
     """The exchange that this rank waits in and that the rank with these counters has not reached."""
-    inside = (c for c in pulse.exchanges if c.enqueued > c.completed)
+    inside = (c for c in heartbeat.exchanges if c.enqueued > c.completed)
     return next((c for c in inside if c.completed >= entered.get(c.name, 0)), None)
 
 
-def _is_alone(case: Case, pulse: Heartbeat) -> bool:
+def _is_alone(case: Case, heartbeat: Heartbeat) -> bool:
     """Whether this rank has made a call in some group that no other rank of the case has reached."""
-    others = [other for other in case.pulses.values() if other.rank != pulse.rank]
+    others = [other for other in case.heartbeats.values() if other.rank != heartbeat.rank]
     return bool(others) and any(
-        all(other.calls.get(group, 0) < count for other in others) for group, count in pulse.calls.items()
+        all(other.calls.get(group, 0) < count for other in others) for group, count in heartbeat.calls.items()
     )
 
 

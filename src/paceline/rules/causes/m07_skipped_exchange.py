@@ -36,11 +36,11 @@ def find(case: Case) -> Iterator[CauseFinding]:
     for rank in done:
         if (found := _finding(case, rank, "is done with its loop")) is not None:
             yield found
-    still = case.standstill
+    still = case.stall
     for rank in still.late if still is not None else ():
         if rank in done or any(exit.rank == rank for exit in case.exits):
             continue
-        if rank in case.ranks and case.pulses.get(rank):
+        if rank in case.ranks and case.heartbeats.get(rank):
             if (found := _finding(case, rank, _LATE)) is not None:
                 yield found
 
@@ -98,20 +98,22 @@ def _finding(case: Case, rank: int, how: str) -> CauseFinding | None:
 
 def _collectives_behind(case: Case, rank: int, others: list[int]) -> int:
     """Number of collectives of its first group that a rank is behind the others; 0 also if they could not be counted."""
-    pulse = case.pulses.get(rank)
-    mine = {(group.recorder, group.name): group.enqueued for group in _groups(pulse)} if pulse is not None else {}
+    heartbeat = case.heartbeats.get(rank)
+    mine = (
+        {(group.recorder, group.name): group.enqueued for group in _groups(heartbeat)} if heartbeat is not None else {}
+    )
     theirs = [
         group.enqueued - mine[group.recorder, group.name]
         for other in others
-        if (beside := case.pulses.get(other)) is not None
+        if (beside := case.heartbeats.get(other)) is not None
         for group in _groups(beside)
         if (group.recorder, group.name) in mine
     ]
     return max(0, min(theirs, default=0))
 
 
-def _groups(pulse: Heartbeat) -> tuple[GroupCounters, ...]:
-    return (*(pulse.groups or ()), *pulse.exchanges)
+def _groups(heartbeat: Heartbeat) -> tuple[GroupCounters, ...]:
+    return (*(heartbeat.groups or ()), *heartbeat.exchanges)
 
 
 RULE = Cause(

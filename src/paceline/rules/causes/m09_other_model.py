@@ -104,9 +104,11 @@ def _while_wrapped(case: Case) -> Iterator[CauseFinding]:
     DDP compares the parameters and then sends rank 0's values.
     """
     met = {exit.rank: sizes for exit in case.exits if (sizes := gloo_sizes(words_of(case, exit))) is not None}
-    wrapping = {rank for rank, pulse in case.pulses.items() if pulse.phase == "wrapping"}
-    # A pulse may be from just before its rank reached DDP.
-    no_calls_yet = all(pulse.phase in ("starting", "wrapping") and not pulse.calls for pulse in case.pulses.values())
+    wrapping = {rank for rank, heartbeat in case.heartbeats.items() if heartbeat.phase == "wrapping"}
+    # A heartbeat may be from just before its rank reached DDP.
+    no_calls_yet = all(
+        heartbeat.phase in ("starting", "wrapping") and not heartbeat.calls for heartbeat in case.heartbeats.values()
+    )
     if met and met.keys() <= wrapping and no_calls_yet:
         received, expected = next(iter(met.values()))
         only_rank_0 = case.world_size is not None and case.world_size > 2 and len(met) == case.world_size - 1

@@ -43,7 +43,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         if case.events and any(event.get("event") == "rank_joined" for event in case.events):
             raise Unknown("which code each rank runs")
         return
-    trouble = bool(failures(case) or case.standstill or case.divergences)
+    trouble = bool(failures(case) or case.stall or case.divergences)
     for name, what in _WHAT.items():
         values = Counter(one.brought[name] for one in found if name in one.brought)
         if name == "code_crc" and len({one.brought.get("code_files") for one in found}) > 1:

@@ -32,7 +32,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     circle = circle_of_waits(case)
     if len({wait.group for wait in circle}) < 2 or any(wait.is_to_one_peer for wait in circle):
         return
-    still = case.standstill
+    still = case.stall
     yield CauseFinding(
         code="M16",
         title=TITLE,

@@ -34,7 +34,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     circle = circle_of_waits(case)
     if not any(wait.is_to_one_peer for wait in circle):
         return
-    still = case.standstill
+    still = case.stall
     pairs = list(zip(circle, (*circle[1:], circle[0]), strict=True))
     lines = dict.fromkeys(
         str(wait.call.site) for wait in circle if wait.call is not None and wait.call.site is not None
@@ -60,8 +60,8 @@ def find(case: Case) -> Iterator[CauseFinding]:
 def _with_one_that_ended(case: Case) -> Iterator[CauseFinding]:
     """Ranks whose newest call is a send to or a receive from a rank whose program has ended."""
     for exit in early_ends(case):
-        for rank, pulse in sorted(case.pulses.items()):
-            call = pulse.last_call
+        for rank, heartbeat in sorted(case.heartbeats.items()):
+            call = heartbeat.last_call
             if call is None or call.operation not in TO_ONE_PEER or call.root != exit.rank or rank == exit.rank:
                 continue
             other = "sends" if call.operation == "recv" else "receives"

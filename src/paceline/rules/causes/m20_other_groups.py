@@ -46,7 +46,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     if case.mixed_groups:
         yield _mixed(case, case.mixed_groups[0])
         return
-    still = case.standstill
+    still = case.stall
     if still is None or not still.waiting:
         return
     if still.late:
@@ -57,21 +57,21 @@ def find(case: Case) -> Iterator[CauseFinding]:
     if (other_names := _first_calls_under_other_names(case, still)) is not None:
         yield other_names
         return
-    looks = {rank: case.looks[rank] for rank in still.waiting if rank in case.looks}
-    if len(looks) < 2:
+    snapshots = {rank: case.snapshots[rank] for rank in still.waiting if rank in case.snapshots}
+    if len(snapshots) < 2:
         raise Unknown(f"a snapshot of {named_ranks(still.waiting)}, of which none is behind")
-    if not all(map(_is_making_a_group, looks.values())):
+    if not all(map(_is_making_a_group, snapshots.values())):
         return
-    by_line = _ranks_by({rank: _line(look) for rank, look in looks.items()})
-    by_count = _ranks_by({rank: _local_groups(pulse) for rank, pulse in case.pulses.items()})
-    differ_in_local = len(by_count) > 1 and all(map(_counts_local_groups, case.pulses.values()))
+    by_line = _ranks_by({rank: _line(snapshot) for rank, snapshot in snapshots.items()})
+    by_count = _ranks_by({rank: _local_groups(heartbeat) for rank, heartbeat in case.heartbeats.items()})
+    differ_in_local = len(by_count) > 1 and all(map(_counts_local_groups, case.heartbeats.values()))
     differ = len(by_line) > 1 or differ_in_local
-    if not differ and not all(map(_has_exchanged, case.pulses.values())):
+    if not differ and not all(map(_has_exchanged, case.heartbeats.values())):
         # Perhaps the ranks cannot reach each other at all.
         return
     yield _finding(
         still,
-        Confidence.HIGH if differ and len(looks) == case.world_size else Confidence.LIKELY,
+        Confidence.HIGH if differ and len(snapshots) == case.world_size else Confidence.LIKELY,
         *(f"{named_ranks(ranks)} in new_group at {line}" for line, ranks in by_line.items()),
         *(f"{named_ranks(ranks)} made {made}" for made, ranks in by_count.items() if differ_in_local),
         *(() if differ else ("the ranks exchanged before, and none is behind: the group has not one name on all",)),
@@ -127,13 +127,13 @@ def _finding(
 
 def _alone_in_new_group(case: Case, still: Stall) -> Iterator[CauseFinding]:
     """The late ranks wait in new_group for the others, which wait for them in a collective."""
-    looks = {rank: case.looks[rank] for rank in still.late if rank in case.looks}
-    others = {rank: case.looks[rank] for rank in still.waiting if rank in case.looks}
-    if len(looks) < len(still.late) or not all(map(_is_making_a_group, looks.values())):
+    snapshots = {rank: case.snapshots[rank] for rank in still.late if rank in case.snapshots}
+    others = {rank: case.snapshots[rank] for rank in still.waiting if rank in case.snapshots}
+    if len(snapshots) < len(still.late) or not all(map(_is_making_a_group, snapshots.values())):
         return
     if not others or any(map(_is_making_a_group, others.values())):
         return
-    by_line = _ranks_by({rank: _line(look) for rank, look in looks.items()})
+    by_line = _ranks_by({rank: _line(snapshot) for rank, snapshot in snapshots.items()})
     by_wait = _ranks_by({rank: f" at {_line(others[rank])}" if rank in others else "" for rank in still.waiting})
     what = (still.operation or "a collective") + ("" if still.group is None else f" of group {still.group}")
     yield _finding(
@@ -151,11 +151,11 @@ def _first_calls_under_other_names(case: Case, still: Stall) -> CauseFinding | N
 
     NCCL makes a group without a wait, and connects its ranks at the first call.
     """
-    pulses = {rank: case.pulses[rank] for rank in still.waiting if rank in case.pulses}
-    names = {rank: next(reversed(pulse.calls), "") for rank, pulse in pulses.items()}
-    members = {frozenset(pulse.group_ranks.get(names[rank], ())) for rank, pulse in pulses.items()}
-    calls = {rank: pulse.last_call for rank, pulse in pulses.items() if pulse.last_call is not None}
-    are_first = all(call.index == 1 == pulses[rank].calls.get(names[rank]) for rank, call in calls.items())
+    heartbeats = {rank: case.heartbeats[rank] for rank in still.waiting if rank in case.heartbeats}
+    names = {rank: next(reversed(heartbeat.calls), "") for rank, heartbeat in heartbeats.items()}
+    members = {frozenset(heartbeat.group_ranks.get(names[rank], ())) for rank, heartbeat in heartbeats.items()}
+    calls = {rank: heartbeat.last_call for rank, heartbeat in heartbeats.items() if heartbeat.last_call is not None}
+    are_first = all(call.index == 1 == heartbeats[rank].calls.get(names[rank]) for rank, call in calls.items())
     lines = {call.site for call in calls.values()}
     by_name = _ranks_by(names)
     if len(calls) < len(still.waiting) or not are_first or len(lines) != 1 or None in lines:
@@ -171,28 +171,28 @@ def _first_calls_under_other_names(case: Case, still: Stall) -> CauseFinding | N
     )
 
 
-def _is_making_a_group(look: RankSnapshot) -> bool:
-    return any(frame.function == _MAKES_GROUP and frame.file.endswith(_C10D) for frame in frames_of(look))
+def _is_making_a_group(snapshot: RankSnapshot) -> bool:
+    return any(frame.function == _MAKES_GROUP and frame.file.endswith(_C10D) for frame in frames_of(snapshot))
 
 
-def _line(look: RankSnapshot) -> str:
-    frame = users_frame(look)
+def _line(snapshot: RankSnapshot) -> str:
+    frame = users_frame(snapshot)
     return str(site_of(frame)) if frame is not None else "a library"
 
 
-def _local_groups(pulse: Heartbeat) -> str:
+def _local_groups(heartbeat: Heartbeat) -> str:
     """How many groups this rank made with their members alone, in words. torch hashes the names of these, and counts the others."""
-    names = {*pulse.group_ranks, *(group.name for group in pulse.groups or ())}
+    names = {*heartbeat.group_ranks, *(group.name for group in heartbeat.groups or ())}
     count = sum(len(name) == _HASH_DIGITS and set(name) <= _HEX for name in names)
     return f"{count or 'no'} {plural(count, 'group')} with use_local_synchronization=True"
 
 
-def _has_exchanged(pulse: Heartbeat) -> bool:
-    return bool(pulse.step_count) or any(group.completed for group in pulse.groups or ())
+def _has_exchanged(heartbeat: Heartbeat) -> bool:
+    return bool(heartbeat.step_count) or any(group.completed for group in heartbeat.groups or ())
 
 
-def _counts_local_groups(pulse: Heartbeat) -> bool:
-    numbers = pulse.rendezvous.get("torch", "").split(".")[:2]
+def _counts_local_groups(heartbeat: Heartbeat) -> bool:
+    numbers = heartbeat.rendezvous.get("torch", "").split(".")[:2]
     return len(numbers) == 2 and all(map(str.isdigit, numbers)) and tuple(map(int, numbers)) >= _COUNTS_LOCAL_GROUPS
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.hang.lagging_ranks import UNSEEN_DEVICE, LaggingRank, late_ranks, need_looks, need_stacks
+from paceline.diagnosis.hang.lagging_ranks import UNSEEN_DEVICE, LaggingRank, late_ranks, need_snapshots, need_stacks
 from paceline.diagnosis.hang.progress import cpus_used
 from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.diagnosis.stacks import (
@@ -62,10 +62,10 @@ def find(case: Case) -> Iterator[CauseFinding]:
             continue
         if not late.frames:
             unread.append(late)
-        elif not _waits_elsewhere(late.look):
+        elif not _waits_elsewhere(late.snapshot):
             yield _finding(late)
     need_stacks(unread)
-    need_looks(case)
+    need_snapshots(case)
 
 
 def _is_nobodys_concern(late: LaggingRank) -> bool:
@@ -73,24 +73,22 @@ def _is_nobodys_concern(late: LaggingRank) -> bool:
 
     Then no rank waits for this one, or this one waits for a file lock that another late rank holds.
     """
-    return late.standstill.level is Level.WAITING and (
-        not late.standstill.waiting or is_waiting_for_file_lock(late.look)
-    )
+    return late.stall.level is Level.WAITING and (not late.stall.waiting or is_waiting_for_file_lock(late.snapshot))
 
 
-def _waits_elsewhere(look: RankSnapshot) -> bool:
+def _waits_elsewhere(snapshot: RankSnapshot) -> bool:
     """Whether the rank waits in a collective, for a loader or for a compiler. Other causes cover these."""
-    return is_waiting_in_collective(look) is True or is_waiting_for_loader(look) or is_compiling(look)
+    return is_waiting_in_collective(snapshot) is True or is_waiting_for_loader(snapshot) or is_compiling(snapshot)
 
 
 def _finding(late: LaggingRank) -> CauseFinding:
     users = late.users
     inner = f"{late.frames[0].file}:{late.frames[0].function}"
     what = next((text for part, text in _WAITS_FOR.items() if part in inner), None)
-    what = "a lock on a file" if is_waiting_for_file_lock(late.look) else what
+    what = "a lock on a file" if is_waiting_for_file_lock(late.snapshot) else what
     blind = what is None and late.may_wait_for_device
-    sure = users is not None and cpus_used(late.look) is not None and not blind
-    seen = f"its main thread is {place_of(late.look)}" + (f", and waits for {what}" if what else "")
+    sure = users is not None and cpus_used(late.snapshot) is not None and not blind
+    seen = f"its main thread is {place_of(late.snapshot)}" + (f", and waits for {what}" if what else "")
     whose = site_of(users or late.frames[0])
     saver = has_any(late.frames, ("torch/serialization.py", "torch/distributed/checkpoint/"))
     return CauseFinding(
@@ -99,10 +97,11 @@ def _finding(late: LaggingRank) -> CauseFinding:
         level=Level.STALL,
         ranks=(late.rank,),
         confidence=Confidence.HIGH if sure else Confidence.LIKELY,
-        since_step=late.standstill.since_step,
+        since_step=late.stall.since_step,
         saw=(seen, late.how_late, late.activity, *((UNSEEN_DEVICE,) if blind else ())),
         ruled_out=(
-            "not stopped or frozen: " + (f"state {late.look.state}" if late.look.state else "a snapshot would show it"),
+            "not stopped or frozen: "
+            + (f"state {late.snapshot.state}" if late.snapshot.state else "a snapshot would show it"),
             "not a loop: it uses no CPU",
             "not a DataLoader worker: its stack does not wait for one",
         ),
@@ -111,7 +110,7 @@ def _finding(late: LaggingRank) -> CauseFinding:
             if "threading.py:_shutdown" in inner
             else f"{whose}: add a timeout to what it waits for, or move it out of the training step",
             *late.while_it_lasts(
-                f"to watch it: paceline stack, or py-spy dump --nonblocking --pid {late.look.pid} on {late.look.host}"
+                f"to watch it: paceline stack, or py-spy dump --nonblocking --pid {late.snapshot.pid} on {late.snapshot.host}"
             ),
             *(("the checkpoint's file system may not answer",) if saver else ()),
         ),

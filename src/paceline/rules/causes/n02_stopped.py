@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks
+from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_snapshots
 from paceline.findings import Cause, CauseFinding, Ground, Unknown
 
 PAGE = """\
@@ -27,40 +27,40 @@ def find(case: Case) -> Iterator[CauseFinding]:
     """Late ranks in state T or t."""
     unread = []
     for late in late_ranks(case):
-        if late.look.state is None:
+        if late.snapshot.state is None:
             unread.append(late.rank)
-        elif late.look.state in ("T", "t") and late.look.frozen is not True:
+        elif late.snapshot.state in ("T", "t") and late.snapshot.frozen is not True:
             yield _finding(late)
     if unread:
         raise Unknown(f"the process state of rank {unread[0]}")
-    need_looks(case)
+    need_snapshots(case)
 
 
 def _finding(late: LaggingRank) -> CauseFinding:
-    look = late.look
-    traced = look.state == "t" or bool(look.tracer_pid)
-    unread = sum(socket.receive_queue_bytes for socket in look.sockets or ())
-    if traced and look.tracer_pid:
-        step = f"on {look.host}: detach or end the debugger, process {look.tracer_pid}"
+    snapshot = late.snapshot
+    traced = snapshot.state == "t" or bool(snapshot.tracer_pid)
+    unread = sum(socket.receive_queue_bytes for socket in snapshot.sockets or ())
+    if traced and snapshot.tracer_pid:
+        step = f"on {snapshot.host}: detach or end the debugger, process {snapshot.tracer_pid}"
     elif late.lasts:
-        step = f"on {look.host}: kill -CONT {look.pid}"
+        step = f"on {snapshot.host}: kill -CONT {snapshot.pid}"
     else:
-        step = f"find out what stops processes on {look.host}: a scheduler that suspends jobs, Ctrl-Z, a debugger, kill -STOP"
+        step = f"find out what stops processes on {snapshot.host}: a scheduler that suspends jobs, Ctrl-Z, a debugger, kill -STOP"
     return CauseFinding(
         code="N02",
         title="rank held by a debugger" if traced else "rank stopped by a signal",
         level=Level.STALL,
         ranks=(late.rank,),
-        since_step=late.standstill.since_step,
+        since_step=late.stall.since_step,
         saw=(
-            f"state {look.state} of pid {look.pid} on {look.host}"
-            + (f", traced by process {look.tracer_pid}" if look.tracer_pid else ""),
+            f"state {snapshot.state} of pid {snapshot.pid} on {snapshot.host}"
+            + (f", traced by process {snapshot.tracer_pid}" if snapshot.tracer_pid else ""),
             late.how_late,
             *((f"{unread:,} bytes lie unread in its sockets",) if unread else ()),
         ),
         ruled_out=(
-            f"not asleep: the state is {look.state}, not S",
-            *(("not frozen by a control group",) if look.frozen is False else ()),
+            f"not asleep: the state is {snapshot.state}, not S",
+            *(("not frozen by a control group",) if snapshot.frozen is False else ()),
         ),
         next=(step,),
     )

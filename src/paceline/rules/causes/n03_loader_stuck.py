@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks, need_stacks
+from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_snapshots, need_stacks
 from paceline.diagnosis.snapshots import Child, Frame
 from paceline.diagnosis.stacks import first_users_frame, is_waiting_for_loader, site_of
 from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
@@ -35,15 +35,15 @@ def find(case: Case) -> Iterator[CauseFinding]:
     for late in late_ranks(case):
         if late.is_free and not late.frames:
             unread.append(late)
-        elif late.is_free and is_waiting_for_loader(late.look):
-            if late.look.children is None:
+        elif late.is_free and is_waiting_for_loader(late.snapshot):
+            if late.snapshot.children is None:
                 childless.append(late.rank)
             else:
-                yield _finding(late, [child for child in late.look.children if child.role == "loader"])
+                yield _finding(late, [child for child in late.snapshot.children if child.role == "loader"])
     if childless:
         raise Unknown(f"the processes below rank {childless[0]}")
     need_stacks(unread)
-    need_looks(case)
+    need_snapshots(case)
 
 
 def _finding(late: LaggingRank, workers: list[Child]) -> CauseFinding:
@@ -63,7 +63,7 @@ def _finding(late: LaggingRank, workers: list[Child]) -> CauseFinding:
         level=Level.WAITING if moving else Level.STALL,
         ranks=(late.rank,),
         confidence=Confidence.HIGH if stuck and not moving else Confidence.LIKELY,
-        since_step=late.standstill.since_step,
+        since_step=late.stall.since_step,
         saw=(
             *where,
             f"the main thread of rank {late.rank} waits for its next batch; {len(workers)} loader workers below it",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.hang.activity import what_it_does
-from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks
+from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_snapshots
 from paceline.diagnosis.stacks import is_compiling, is_waiting_for_loader, place_of, site_of
 from paceline.findings import Cause, CauseFinding, Confidence, Ground
 from paceline.recording.rank_sets import named_ranks
@@ -34,20 +34,20 @@ def find(case: Case) -> Iterator[CauseFinding]:
     """Late ranks that make progress: only if they are few, or if their stack names long work."""
     for late in late_ranks(case):
         work = what_it_does(late.frames)
-        if not late.is_free or not late.progress or is_compiling(late.look) or is_waiting_for_loader(late.look):
+        if not late.is_free or not late.progress or is_compiling(late.snapshot) or is_waiting_for_loader(late.snapshot):
             continue
-        alone = len(late.standstill.late) <= max(1, len(late.standstill.waiting) // 2)
-        if late.standstill.waiting and (alone or work is not None):
+        alone = len(late.stall.late) <= max(1, len(late.stall.waiting) // 2)
+        if late.stall.waiting and (alone or work is not None):
             yield _finding(case, late, work)
-    need_looks(case)
+    need_snapshots(case)
 
 
 def _finding(case: Case, late: LaggingRank, work: str | None) -> CauseFinding:
-    still = late.standstill
+    still = late.stall
     users = late.users
     barrier = _is_a_meeting(case, late)
     only_cpu = not late.moves_bytes and late.is_busy
-    in_one_place = only_cpu and (late.look.stack_moved is not True or late.is_in_its_own_code)
+    in_one_place = only_cpu and (late.snapshot.stack_moved is not True or late.is_in_its_own_code)
     if late.moves_bytes or (late.is_busy and work is not None):
         confidence = Confidence.HIGH if late.frames and not in_one_place else Confidence.LIKELY
     else:
@@ -62,7 +62,7 @@ def _finding(case: Case, late: LaggingRank, work: str | None) -> CauseFinding:
         since_step=still.since_step,
         saw=(
             f"rank {late.rank} makes progress: " + ", ".join(late.progress),
-            *((f"its main thread is {place_of(late.look)}",) if late.frames else ()),
+            *((f"its main thread is {place_of(late.snapshot)}",) if late.frames else ()),
             late.how_late,
             late.activity,
             *((f"{named_ranks(still.waiting)} came to a barrier and not to a step",) if barrier else ()),
@@ -76,10 +76,10 @@ def _finding(case: Case, late: LaggingRank, work: str | None) -> CauseFinding:
 
 
 def _is_a_meeting(case: Case, late: LaggingRank) -> bool:
-    if late.standstill.operation in ("barrier", "monitored_barrier"):
+    if late.stall.operation in ("barrier", "monitored_barrier"):
         return True
-    calls = [case.pulses[rank].last_call for rank in late.standstill.waiting if rank in case.pulses]
-    sizes = [call.size_bytes for call in calls if call is not None and call.operation == late.standstill.operation]
+    calls = [case.heartbeats[rank].last_call for rank in late.stall.waiting if rank in case.heartbeats]
+    sizes = [call.size_bytes for call in calls if call is not None and call.operation == late.stall.operation]
     return bool(sizes) and all(size is not None and size <= _SMALL_BYTES for size in sizes)
 
 

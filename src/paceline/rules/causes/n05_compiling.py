@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
-from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks
+from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_snapshots
 from paceline.diagnosis.stacks import is_compiling, place_of, site_of
 from paceline.findings import Cause, CauseFinding, Confidence, Ground, Level
 from paceline.recording.rank_sets import named_ranks
@@ -27,24 +27,24 @@ Source: torch.compile, TORCHINDUCTOR_CACHE_DIR; TORCH_LOGS=recompiles says why a
 def find(case: Case) -> Iterator[CauseFinding]:
     """Late ranks inside a compiler that other ranks wait for."""
     for late in late_ranks(case):
-        if late.is_free and late.standstill.waiting and is_compiling(late.look):
+        if late.is_free and late.stall.waiting and is_compiling(late.snapshot):
             yield _finding(late)
-    need_looks(case)
+    need_snapshots(case)
 
 
 def _finding(late: LaggingRank) -> CauseFinding:
-    compilers = [child for child in late.look.children or () if child.role == "compiler"]
+    compilers = [child for child in late.snapshot.children or () if child.role == "compiler"]
     users = late.users
-    again = (late.standstill.since_step or 0) > 1
+    again = (late.stall.since_step or 0) > 1
     return CauseFinding(
         code="N05",
         title=f"rank {late.rank} {'compiles again' if again else 'compiles'} while the others wait",
         level=late.level,
         ranks=(late.rank,),
         confidence=Confidence.HIGH if late.is_busy else Confidence.LIKELY,
-        since_step=late.standstill.since_step,
+        since_step=late.stall.since_step,
         saw=(
-            f"the main thread of rank {late.rank} is {place_of(late.look)}",
+            f"the main thread of rank {late.rank} is {place_of(late.snapshot)}",
             *((f"below it runs {compilers[0].name} (pid {compilers[0].pid})",) if compilers else ()),
             late.how_late,
             late.activity,

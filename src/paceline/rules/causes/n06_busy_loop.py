@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
 from paceline.diagnosis.hang.activity import what_it_does
-from paceline.diagnosis.hang.lagging_ranks import UNSEEN_DEVICE, LaggingRank, late_ranks, need_looks, need_stacks
+from paceline.diagnosis.hang.lagging_ranks import UNSEEN_DEVICE, LaggingRank, late_ranks, need_snapshots, need_stacks
 from paceline.diagnosis.hang.progress import THROTTLED_FRACTION, UNCHANGING_SECONDS, cpus_used
 from paceline.diagnosis.stacks import is_compiling, is_waiting_for_loader, place_of, site_of
 from paceline.findings import Cause, CauseFinding, Confidence, Ground, Level
@@ -34,24 +34,24 @@ def find(case: Case) -> Iterator[CauseFinding]:
     """Late ranks that use a core, move no data and stay in one place."""
     unread = []
     for late in late_ranks(case):
-        look = late.look
+        snapshot = late.snapshot
         if not late.is_free or not late.is_busy or late.moves_bytes:
             continue
-        if (look.throttled_fraction or 0.0) >= THROTTLED_FRACTION:
+        if (snapshot.throttled_fraction or 0.0) >= THROTTLED_FRACTION:
             continue
         if not late.frames:
             unread.append(late)
             continue
         if (
-            is_compiling(look)
-            or is_waiting_for_loader(look)
-            or not (late.is_in_its_own_code or look.stack_moved is False)
+            is_compiling(snapshot)
+            or is_waiting_for_loader(snapshot)
+            or not (late.is_in_its_own_code or snapshot.stack_moved is False)
         ):
             continue
-        if late.standstill.waiting or late.in_place_seconds >= UNCHANGING_SECONDS:
+        if late.stall.waiting or late.in_place_seconds >= UNCHANGING_SECONDS:
             yield _finding(late)
     need_stacks(unread)
-    need_looks(case)
+    need_snapshots(case)
 
 
 def _finding(late: LaggingRank) -> CauseFinding:
@@ -69,33 +69,33 @@ def _finding(late: LaggingRank) -> CauseFinding:
         level=late.level,
         ranks=(late.rank,),
         confidence=confidence,
-        since_step=late.standstill.since_step,
+        since_step=late.stall.since_step,
         saw=(
-            f"its main thread is {place_of(late.look)}, {known}",
-            f"{cpus_used(late.look) or 0.0:.2f} CPUs used, and nothing read, written or received",
+            f"its main thread is {place_of(late.snapshot)}, {known}",
+            f"{cpus_used(late.snapshot) or 0.0:.2f} CPUs used, and nothing read, written or received",
             late.how_late,
             *(
                 ("its Python does not answer: C code keeps the interpreter's lock",)
-                if late.look.ping_answers and late.look.traceback_answers is False
+                if late.snapshot.ping_answers and late.snapshot.traceback_answers is False
                 else ()
             ),
             *((UNSEEN_DEVICE,) if late.may_wait_for_device else ()),
             *(
                 ("it has a GPU open, and CUDA waits with a busy core: it may be a kernel that does not end",)
-                if late.look.gpus and not late.may_wait_for_device
+                if late.snapshot.gpus and not late.may_wait_for_device
                 else ()
             ),
         ),
         ruled_out=(
             "not asleep: it uses the CPU",
-            *(("not throttled by a CPU quota",) if late.look.throttled_fraction is not None else ()),
+            *(("not throttled by a CPU quota",) if late.snapshot.throttled_fraction is not None else ()),
             "not the compiler: its stack is not in it",
         ),
         next=(
             f"{site_of(place)}: see what would end this",
-            *(("the line that launched the kernel: CUDA_LAUNCH_BLOCKING=1",) if late.look.gpus else ()),
+            *(("the line that launched the kernel: CUDA_LAUNCH_BLOCKING=1",) if late.snapshot.gpus else ()),
             *late.while_it_lasts(
-                f"its variables: py-spy dump --nonblocking --locals --pid {late.look.pid} on {late.look.host}"
+                f"its variables: py-spy dump --nonblocking --locals --pid {late.snapshot.pid} on {late.snapshot.host}"
             ),
         ),
     )

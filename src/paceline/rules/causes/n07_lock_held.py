@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks
+from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_snapshots
 from paceline.diagnosis.hang.progress import cannot_move, cpus_used, uses_a_cpu
 from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.diagnosis.stacks import gil_is_held, is_waiting_in_collective, place_of, site_of
@@ -29,72 +29,74 @@ Source: py-spy, owns_gil; torch.distributed's worker server, handlers ping and d
 
 
 # Least time between the two snapshots of the same place.
-_TWO_LOOKS_SECONDS = 1.0
+_TWO_SNAPSHOTS_SECONDS = 1.0
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
     """Late idle ranks: one of their threads holds the lock, or their worker server answers while their Python does not."""
     unknown = None
     for late in late_ranks(case):
-        look = late.look
-        if cannot_move(look) or look.state == "D" or uses_a_cpu(look):
+        snapshot = late.snapshot
+        if cannot_move(snapshot) or snapshot.state == "D" or uses_a_cpu(snapshot):
             continue
-        held = gil_is_held(look)
-        if held is False or is_waiting_in_collective(look):
+        held = gil_is_held(snapshot)
+        if held is False or is_waiting_in_collective(snapshot):
             continue
-        if held or _leaves_a_question_open(look):
+        if held or _leaves_a_question_open(snapshot):
             yield _finding(late, held is True)
-        elif look.ping_answers is None or look.traceback_answers is None:
+        elif snapshot.ping_answers is None or snapshot.traceback_answers is None:
             unknown = late.rank
     if unknown is not None:
         raise Unknown(
             f"whether the Python of rank {unknown} answers (torch's worker server was not asked or not there)"
         )
-    need_looks(case)
+    need_snapshots(case)
 
 
-def _leaves_a_question_open(look: RankSnapshot) -> bool:
-    return look.ping_answers is True and look.traceback_answers is False
+def _leaves_a_question_open(snapshot: RankSnapshot) -> bool:
+    return snapshot.ping_answers is True and snapshot.traceback_answers is False
 
 
 def _confidence(late: LaggingRank, is_seen: bool) -> Confidence:
-    twice = late.in_place_seconds >= _TWO_LOOKS_SECONDS
-    if is_seen and cpus_used(late.look) is not None:
-        return Confidence.HIGH if twice or _leaves_a_question_open(late.look) else Confidence.LIKELY
+    twice = late.in_place_seconds >= _TWO_SNAPSHOTS_SECONDS
+    if is_seen and cpus_used(late.snapshot) is not None:
+        return Confidence.HIGH if twice or _leaves_a_question_open(late.snapshot) else Confidence.LIKELY
     return Confidence.LIKELY if twice else Confidence.UNCLEAR
 
 
 def _finding(late: LaggingRank, is_seen: bool) -> CauseFinding:
-    look = late.look
+    snapshot = late.snapshot
     place = late.users
-    native = ", ".join(look.native[:3])
-    owner = next((stack.thread for stack in look.stacks or () if stack.owns_gil and stack.pid == look.pid), None)
+    native = ", ".join(snapshot.native[:3])
+    owner = next(
+        (stack.thread for stack in snapshot.stacks or () if stack.owns_gil and stack.pid == snapshot.pid), None
+    )
     return CauseFinding(
         code="N07",
         title="native code holds Python's lock",
         level=Level.STALL,
         ranks=(late.rank,),
         confidence=_confidence(late, is_seen),
-        since_step=late.standstill.since_step,
+        since_step=late.stall.since_step,
         saw=(
             *((f"its thread {owner} owns the lock and uses no CPU",) if owner is not None else ()),
             *(
                 ("torch's worker server answers a ping, and did not answer a request for a traceback",)
-                if _leaves_a_question_open(look)
+                if _leaves_a_question_open(snapshot)
                 else ()
             ),
             *((f"native frames: {native}",) if native else ()),
-            *((f"its main thread is {place_of(look)}",) if late.frames else ()),
+            *((f"its main thread is {place_of(snapshot)}",) if late.frames else ()),
             late.how_late,
             late.activity,
         ),
         ruled_out=(
             "not a loop: it uses no CPU",
-            *((f"not stopped: state {look.state}",) if look.state else ()),
+            *((f"not stopped: state {snapshot.state}",) if snapshot.state else ()),
             *(("not asleep in Python: a sleep there releases the lock",) if is_seen else ()),
         ),
         next=(
-            f"see who holds the lock: py-spy dump --native --nonblocking --pid {look.pid} on {look.host}"
+            f"see who holds the lock: py-spy dump --native --nonblocking --pid {snapshot.pid} on {snapshot.host}"
             if late.lasts
             else "see who holds the lock, when it happens again: paceline stack --native",
             *((f"{site_of(place)}: the call here should release the lock while it waits",) if place else ()),

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks
+from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_snapshots
 from paceline.diagnosis.hang.progress import NOISE_BYTES_PER_SECOND, bytes_moved_per_second
 from paceline.diagnosis.snapshots import HostSnapshot
 from paceline.diagnosis.stacks import place_of
@@ -53,54 +53,54 @@ def find(case: Case) -> Iterator[CauseFinding]:
     """Late ranks in state D that move no data and are not frozen."""
     unread = []
     for late in late_ranks(case):
-        look = late.look
-        if look.state is None:
+        snapshot = late.snapshot
+        if snapshot.state is None:
             unread.append(late.rank)
-        elif look.state == "D" and look.frozen is not True and not _moves(late):
+        elif snapshot.state == "D" and snapshot.frozen is not True and not _moves(late):
             yield _finding(case, late)
     if unread:
         raise Unknown(f"the process state of rank {unread[0]}")
-    need_looks(case)
+    need_snapshots(case)
 
 
 def _moves(late: LaggingRank) -> bool:
-    return (bytes_moved_per_second(late.look) or 0.0) > NOISE_BYTES_PER_SECOND
+    return (bytes_moved_per_second(late.snapshot) or 0.0) > NOISE_BYTES_PER_SECOND
 
 
 def _finding(case: Case, late: LaggingRank) -> CauseFinding:
-    look = late.look
-    channel = look.wait_channel if look.wait_channel not in (None, "", "0") else None
+    snapshot = late.snapshot
+    channel = snapshot.wait_channel if snapshot.wait_channel not in (None, "", "0") else None
     what = next((words for part, words in _WHAT_WAITS.items() if channel and part in channel), None)
-    host = case.host_looks.get(look.host)
+    host = case.host_snapshots.get(snapshot.host)
     pressure = host.pressure_io if host is not None else None
     # "PATH (KIND on MOUNT)"
-    path = look.blocked_on.split(" (")[0] if look.blocked_on else None
-    known = look.frozen is False and (channel is not None or look.blocked_on is not None)
+    path = snapshot.blocked_on.split(" (")[0] if snapshot.blocked_on else None
+    known = snapshot.frozen is False and (channel is not None or snapshot.blocked_on is not None)
     return CauseFinding(
         code="N08",
         title="rank hangs in a system call" + (f" on {path}" if path else ""),
         level=Level.STALL,
         ranks=(late.rank,),
         confidence=Confidence.HIGH if known else Confidence.LIKELY,
-        since_step=late.standstill.since_step,
+        since_step=late.stall.since_step,
         saw=(
-            f"state D (uninterruptible) of pid {look.pid} on {look.host}"
+            f"state D (uninterruptible) of pid {snapshot.pid} on {snapshot.host}"
             + (f", in {channel}" if channel else "")
             + (f": it waits for {what}" if what else ""),
-            *((f"system call {look.system_call}",) if look.system_call else ()),
-            *((f"it waits on {look.blocked_on}",) if look.blocked_on else ()),
-            *((f"its main thread is {place_of(look)}",) if late.frames else ()),
+            *((f"system call {snapshot.system_call}",) if snapshot.system_call else ()),
+            *((f"it waits on {snapshot.blocked_on}",) if snapshot.blocked_on else ()),
+            *((f"its main thread is {place_of(snapshot)}",) if late.frames else ()),
             late.how_late,
-            *(f"the kernel of {look.host} said: {line}" for line in _lines_about_it(host)),
-            *((f"I/O pressure of {look.host}: {pressure:.0%} of the time",) if pressure else ()),
+            *(f"the kernel of {snapshot.host} said: {line}" for line in _lines_about_it(host)),
+            *((f"I/O pressure of {snapshot.host}: {pressure:.0%} of the time",) if pressure else ()),
         ),
         ruled_out=(
-            *(("not frozen by a control group",) if look.frozen is False else ()),
-            *(() if bytes_moved_per_second(look) is None else ("not merely slow: no data move",)),
+            *(("not frozen by a control group",) if snapshot.frozen is False else ()),
+            *(() if bytes_moved_per_second(snapshot) is None else ("not merely slow: no data move",)),
         ),
         next=(
-            f"on {look.host}: ls -d {path}" if path else f"on {look.host}: cat /proc/{look.pid}/stack",
-            f"on {look.host}: dmesg | tail",
+            f"on {snapshot.host}: ls -d {path}" if path else f"on {snapshot.host}: cat /proc/{snapshot.pid}/stack",
+            f"on {snapshot.host}: dmesg | tail",
         ),
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks
+from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_snapshots
 from paceline.findings import Cause, CauseFinding, Ground, Unknown
 
 PAGE = """\
@@ -28,27 +28,27 @@ def find(case: Case) -> Iterator[CauseFinding]:
     """Late ranks whose control group is frozen."""
     unread = []
     for late in late_ranks(case):
-        if late.look.frozen is True:
+        if late.snapshot.frozen is True:
             yield _finding(late)
-        elif late.look.frozen is None and (late.look.state or "D") == "D":
+        elif late.snapshot.frozen is None and (late.snapshot.state or "D") == "D":
             # In any other state the process cannot be frozen.
             unread.append(late.rank)
     if unread:
         raise Unknown(f"whether the control group of rank {unread[0]} is frozen")
-    need_looks(case)
+    need_snapshots(case)
 
 
 def _finding(late: LaggingRank) -> CauseFinding:
-    look = late.look
-    states = ", ".join(f"{count} in state {state}" for state, count in sorted(look.thread_states.items()))
+    snapshot = late.snapshot
+    states = ", ".join(f"{count} in state {state}" for state, count in sorted(snapshot.thread_states.items()))
     return CauseFinding(
         code="N09",
         title="rank frozen by its control group",
         level=Level.STALL,
         ranks=(late.rank,),
-        since_step=late.standstill.since_step,
+        since_step=late.stall.since_step,
         saw=(
-            f"the control group of pid {look.pid} on {look.host} is frozen",
+            f"the control group of pid {snapshot.pid} on {snapshot.host} is frozen",
             *((f"threads: {states}",) if states else ()),
             late.how_late,
         ),
@@ -57,7 +57,7 @@ def _finding(late: LaggingRank) -> CauseFinding:
             "not a signal: no SIGSTOP makes this state",
         ),
         next=(
-            f"on {look.host}: grep freezer /proc/{look.pid}/cgroup (version 2: cat /proc/{look.pid}/cgroup) names the group",
+            f"on {snapshot.host}: grep freezer /proc/{snapshot.pid}/cgroup (version 2: cat /proc/{snapshot.pid}/cgroup) names the group",
             "docker unpause CONTAINER, or echo THAWED > freezer.state (version 2: echo 0 > cgroup.freeze) in that group",
         ),
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.crash.exits import log_command
-from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks
+from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_snapshots
 from paceline.diagnosis.hang.progress import cannot_move
 from paceline.diagnosis.hang.wait_graph import EXCHANGES, FLIGHT_RECORDER
 from paceline.diagnosis.stacks import is_waiting_in_collective, place_of
@@ -35,22 +35,22 @@ def find(case: Case) -> Iterator[CauseFinding]:
     """Late ranks that have reported that their interpreter ends."""
     for late in late_ranks(case):
         seconds = _leaves_since(case, late)
-        if seconds is not None and late.standstill.waiting and not cannot_move(late.look):
+        if seconds is not None and late.stall.waiting and not cannot_move(late.snapshot):
             yield _finding(case, late, seconds)
-    need_looks(case)
+    need_snapshots(case)
 
 
 def _leaves_since(case: Case, late: LaggingRank) -> float | None:
     """Seconds since the rank began to leave, at its snapshot; None if it does not leave or waits in a collective."""
-    pulse = case.pulses.get(late.rank)
-    if pulse is None or pulse.finalizing_ns is None or is_waiting_in_collective(late.look):
+    heartbeat = case.heartbeats.get(late.rank)
+    if heartbeat is None or heartbeat.finalizing_ns is None or is_waiting_in_collective(late.snapshot):
         return None
-    return max(0.0, (late.look.at_ns - pulse.finalizing_ns) / 1e9)
+    return max(0.0, (late.snapshot.at_ns - heartbeat.finalizing_ns) / 1e9)
 
 
 def _finding(case: Case, late: LaggingRank, seconds: float) -> CauseFinding:
-    rank, still = late.rank, late.standstill
-    raised = _raised(late.look.raised)
+    rank, still = late.rank, late.stall
+    raised = _raised(late.snapshot.raised)
     return CauseFinding(
         code="N10",
         title=TITLE,
@@ -60,7 +60,7 @@ def _finding(case: Case, late: LaggingRank, seconds: float) -> CauseFinding:
         since_step=still.since_step,
         saw=(
             f"rank {rank} leaves: {raised or 'its program and its threads ended'} {seconds:.0f} s ago, and its interpreter shuts down",
-            *((f"its main thread is {place_of(late.look)}",) if late.frames else ()),
+            *((f"its main thread is {place_of(late.snapshot)}",) if late.frames else ()),
             late.how_late,
             late.activity,
         ),

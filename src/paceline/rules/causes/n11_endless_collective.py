@@ -31,7 +31,7 @@ Source: torch's flight recorder; NVIDIA, NCCL troubleshooting and "XID errors".
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    still = case.standstill
+    still = case.stall
     needs_device_facts(case)
     if still is None or not still.together or case.divergences:
         return

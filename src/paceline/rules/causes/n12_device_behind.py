@@ -30,7 +30,7 @@ Source: torch's flight recorder, fields state and time_discovered_started_ns.
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    still = case.standstill
+    still = case.stall
     if still is None:
         return
     recorder = name_of_recorder(still.recorder)
@@ -60,7 +60,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         return
     for late in late_ranks(case):
         if has_any_device_wait(late.frames):
-            saw = f"its main thread is {place_of(late.look)}, and waits for its own device; {late.how_late}"
+            saw = f"its main thread is {place_of(late.snapshot)}, and waits for its own device; {late.how_late}"
             yield _finding(case, (late.rank,), saw, Confidence.LIKELY)
 
 
@@ -72,7 +72,7 @@ def _finding(case: Case, ranks: tuple[int, ...], saw: str, confidence: Confidenc
         level=Level.STALL,
         ranks=ranks,
         confidence=Confidence.HIGH if said else confidence,
-        since_step=case.standstill.since_step if case.standstill is not None else None,
+        since_step=case.stall.since_step if case.stall is not None else None,
         saw=(saw, *said),
         ruled_out=("a rank that has not come: its Python waits for the device",),
         next=(

@@ -26,28 +26,28 @@ Source: NVIDIA, "XID errors"; torch's ProcessGroupNCCL on queries of events that
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    if case.standstill is None:
+    if case.stall is None:
         return
-    for rank, pulse in sorted(case.pulses.items()):
-        if pulse.driver_answers is not False:
+    for rank, heartbeat in sorted(case.heartbeats.items()):
+        if heartbeat.driver_answers is not False:
             continue
-        look, said = case.looks.get(rank), kernel_lines_of_gpus(case, (rank,))
-        is_in_kernel = look is not None and look.state == "D"
+        snapshot, said = case.snapshots.get(rank), kernel_lines_of_gpus(case, (rank,))
+        is_in_kernel = snapshot is not None and snapshot.state == "D"
         yield CauseFinding(
             code="N13",
             title=TITLE,
             level=Level.STALL,
             ranks=(rank,),
             confidence=Confidence.HIGH if said or is_in_kernel else Confidence.LIKELY,
-            since_step=case.standstill.since_step,
+            since_step=case.stall.since_step,
             saw=(
-                f"NCCL's flight recorder in pid {pulse.pid} on {pulse.host} answers with its counters and not with its entries, "
+                f"NCCL's flight recorder in pid {heartbeat.pid} on {heartbeat.host} answers with its counters and not with its entries, "
                 "which it asks the driver for",
                 *(("state D (uninterruptible)",) if is_in_kernel else ()),
                 *said,
             ),
             ruled_out=("a stopped process: it answers what needs no device",),
-            next=(f"on {pulse.host}: dmesg | grep -i xid; nvidia-smi (does it return?)",),
+            next=(f"on {heartbeat.host}: dmesg | grep -i xid; nvidia-smi (does it return?)",),
         )
 
 

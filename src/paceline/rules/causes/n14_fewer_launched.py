@@ -27,7 +27,7 @@ Source: NVIDIA, NCCL user guide, "RAS"; NCCL, src/ras/client_support.cc.
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    still, counts = case.standstill, nccl_counts(case)
+    still, counts = case.stall, nccl_counts(case)
     # Whom torch's recorder or the ranks' own calls name is named with a reason by another rule.
     if still is None or counts is None or still.late or still.behind or still.together:
         return

@@ -36,12 +36,12 @@ def find(case: Case) -> Iterator[CauseFinding]:
         try:
             started = started_ranks(case)
         except Unknown:
-            if case.standstill is None:
+            if case.stall is None:
                 return
             raise
         if len(sizes) == 1 and (size := sizes.pop()) > len(started) and {one.rank for one in found} <= set(range(size)):
             yield _too_large(case, size, sorted(started))
-    if case.standstill is not None and case.pulses:
+    if case.stall is not None and case.heartbeats:
         yield from _never_joined(case)
 
 
@@ -75,7 +75,7 @@ def _too_large(case: Case, size: int, started: list[int]) -> CauseFinding:
 
 def _never_joined(case: Case) -> Iterator[CauseFinding]:
     waiting = in_rendezvous(case)
-    here = {one.started_as for one in joined(case)} | {one.rank for one in joined(case)} | set(case.pulses)
+    here = {one.started_as for one in joined(case)} | {one.rank for one in joined(case)} | set(case.heartbeats)
     gone = {exit.rank for exit in case.exits}
     absent = sorted(set(started_ranks(case)) - here - gone) if waiting else []
     if absent:

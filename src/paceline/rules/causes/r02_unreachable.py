@@ -66,8 +66,8 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _of_rank(case: Case, one: Joined, first: Joined | None) -> CauseFinding | None:
-    look = case.looks.get(one.rank)
-    word = _word(look.rendezvous_seen or "") if look is not None else ""
+    snapshot = case.snapshots.get(one.rank)
+    word = _word(snapshot.rendezvous_seen or "") if snapshot is not None else ""
     # Rank 0 itself listens there. Before it has started, no process can answer.
     if one.rank == 0 or first is None or one.address is None:
         return None
@@ -77,7 +77,9 @@ def _of_rank(case: Case, one: Joined, first: Joined | None) -> CauseFinding | No
     saw = [f"rank {one.rank} ({one}) looks for the others at {one.address}"]
     saw += [f"rank 0 ({first}) meets them at {first.address}"] if other_port else []
     saw += (
-        [f"a connection to {one.address} from {one.host}: {look.rendezvous_seen}"] if word and look is not None else []
+        [f"a connection to {one.address} from {one.host}: {snapshot.rendezvous_seen}"]
+        if word and snapshot is not None
+        else []
     )
     advice = f"every rank must look for the others where rank 0 meets them, at {first.address}" if other_port else ""
     return _finding(case, one.rank, one.host, saw, word or "refused", advice=advice)

@@ -51,8 +51,8 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _unknown(case: Case, one: Joined) -> CauseFinding | None:
-    look = case.looks.get(one.rank)
-    seen = look.rendezvous_seen if look is not None and look.rendezvous_seen else ""
+    snapshot = case.snapshots.get(one.rank)
+    seen = snapshot.rendezvous_seen if snapshot is not None and snapshot.rendezvous_seen else ""
     line = matching_line(tail_of(case, one.rank), _UNKNOWN)
     if "name not known" not in seen and not line:
         return None
@@ -63,8 +63,8 @@ def _unknown(case: Case, one: Joined) -> CauseFinding | None:
 
 def _elsewhere(case: Case, one: Joined, first: Joined) -> CauseFinding | None:
     """Whether a loopback address leads a host other than rank 0's to itself."""
-    look = case.looks.get(one.rank)
-    seen = look.rendezvous_seen or "" if look is not None else ""
+    snapshot = case.snapshots.get(one.rank)
+    seen = snapshot.rendezvous_seen or "" if snapshot is not None else ""
     loopback = _LOOPBACK.match(one.address or "") or re.search(r"is (127\.|::1)", seen)
     if not loopback or one.host == first.host or _share_a_machine(case):
         return None

@@ -27,11 +27,11 @@ _FAR_SECONDS = 60.0
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    if not (failures(case) or case.standstill):
+    if not (failures(case) or case.stall):
         return
-    for host, look in case.host_looks.items():
-        offset = look.clock_offset_seconds
-        if offset is not None and abs(offset) > max(_FAR_SECONDS, 10 * (look.round_trip_seconds or 0.0)):
+    for host, snapshot in case.host_snapshots.items():
+        offset = snapshot.clock_offset_seconds
+        if offset is not None and abs(offset) > max(_FAR_SECONDS, 10 * (snapshot.round_trip_seconds or 0.0)):
             yield CauseFinding(
                 code="R10",
                 title=TITLE,

@@ -11,7 +11,7 @@ from paceline.diagnosis.slow.slowdown import (
     late_ranks,
     milliseconds,
     phase_of,
-    steady_tempo,
+    steady_timing,
     waited_for_a_cpu,
 )
 from paceline.diagnosis.stacks import site_of, users_frame
@@ -45,46 +45,46 @@ Source: reference measurements of this project: a delay of 50 ms in backward of 
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    tempo = steady_tempo(case)
-    late = late_ranks(tempo)
+    timing = steady_timing(case)
+    late = late_ranks(timing)
     if late is None:
         return
     hosts = tuple(sorted({rank.host for rank in late.ranks}))
-    waited = waited_for_a_cpu(tempo, late)
+    waited = waited_for_a_cpu(timing, late)
     yield CauseFinding(
         code="S01",
         title=TITLE,
         level=Level.SLOW,
         ranks=late.numbers,
         hosts=hosts,
-        confidence=_confidence(tempo, late, waited, is_crowded(tempo, hosts)),
+        confidence=_confidence(timing, late, waited, is_crowded(timing, hosts)),
         since_step=late.since_step,
-        saw=(*_saw(tempo, late), *_crowd(tempo, hosts, waited)),
+        saw=(*_saw(timing, late), *_crowd(timing, hosts, waited)),
         ruled_out=("S14 batch imbalance: the same rank is late in most steps",) if late.measured else (),
-        next=tuple(_next(case, tempo, late)),
+        next=tuple(_next(case, timing, late)),
     )
 
 
-def _confidence(tempo: StepTiming, late: Late, waited: float | None, crowded: bool) -> Confidence:
+def _confidence(timing: StepTiming, late: Late, waited: float | None, crowded: bool) -> Confidence:
     """Confidence in the certain part of the lateness, without the time that the rank waited for a CPU: that part is the host's fault."""
     if crowded and waited is None:
         return Confidence.UNCLEAR
     least = late.low_seconds - (waited or 0.0)
     if crowded:
-        own = is_worth(late.gain_seconds - (waited or 0.0), tempo) and least > 0
+        own = is_worth(late.gain_seconds - (waited or 0.0), timing) and least > 0
         return Confidence.LIKELY if own else Confidence.UNCLEAR
-    return Confidence.HIGH if late.measured and is_worth(least, tempo) else Confidence.LIKELY
+    return Confidence.HIGH if late.measured and is_worth(least, timing) else Confidence.LIKELY
 
 
-def _crowd(tempo: StepTiming, hosts: tuple[str, ...], waited: float | None) -> Iterator[str]:
-    if is_crowded(tempo, hosts):
+def _crowd(timing: StepTiming, hosts: tuple[str, ...], waited: float | None) -> Iterator[str]:
+    if is_crowded(timing, hosts):
         share = "" if waited is None else f", the late rank {milliseconds(waited)} of a step longer than the others"
         yield f"tasks on {', '.join(hosts)} waited for a CPU{share}"
 
 
-def _saw(tempo: StepTiming, late: Late) -> Iterator[str]:
+def _saw(timing: StepTiming, late: Late) -> Iterator[str]:
     keep = "keeps" if len(late.ranks) == 1 else "keep"
-    yield f"{named_ranks(late.numbers)} {keep} the others waiting: {cost_text(late.gain_seconds, tempo)}"
+    yield f"{named_ranks(late.numbers)} {keep} the others waiting: {cost_text(late.gain_seconds, timing)}"
     for rank in late.ranks[:3]:
         if late.measured:
             yield f"rank {rank.rank} loses its time {phase_of(rank)}"
@@ -93,22 +93,22 @@ def _saw(tempo: StepTiming, late: Late) -> Iterator[str]:
         else:
             yield (
                 f"rank {rank.rank} spends {milliseconds(rank.own_seconds or 0.0)} of a step outside communication, "
-                f"the quickest rank {milliseconds(min(other.own_seconds or 0.0 for other in tempo.ranks))}"
+                f"the quickest rank {milliseconds(min(other.own_seconds or 0.0 for other in timing.ranks))}"
             )
 
     yield f"at least {milliseconds(late.low_seconds)}, by the spread of {late.blocks} successive blocks of steps"
 
 
-def _next(case: Case, tempo: StepTiming, late: Late) -> Iterator[str]:
+def _next(case: Case, timing: StepTiming, late: Late) -> Iterator[str]:
     for rank in late.ranks[:2]:
-        look = case.looks.get(rank.rank)
-        frame = users_frame(look) if look is not None else None
+        snapshot = case.snapshots.get(rank.rank)
+        frame = users_frame(snapshot) if snapshot is not None else None
         if frame is not None:
             again = f"; look again: paceline stack {case.run.id}" if case.lasts else ""
             yield f"rank {rank.rank} was at {site_of(frame)} when it was looked at{again}"
         elif case.lasts:
             yield f"see what rank {rank.rank} does: paceline stack {case.run.id}"
-    if len({rank.host for rank in tempo.ranks}) > 1:
+    if len({rank.host for rank in timing.ranks}) > 1:
         yield f"compare its host ({_hosts(late.ranks)}) with the others: paceline top {case.run.id}"
     else:
         yield f"what it did when: paceline report --format trace {case.run.id}"

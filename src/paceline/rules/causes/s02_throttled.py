@@ -11,7 +11,7 @@ from paceline.diagnosis.slow.slowdown import (
     is_worth,
     late_ranks,
     ranks_on,
-    steady_tempo,
+    steady_timing,
 )
 from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
@@ -43,16 +43,16 @@ Source: Linux, Documentation/scheduler/sched-bwc.rst; cgroup-v2.rst, cpu.max and
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    tempo = steady_tempo(case)
-    throttled, quota, known = _throttled(case, tempo)
+    timing = steady_timing(case)
+    throttled, quota, known = _throttled(case, timing)
     if not throttled:
         if not known:
             raise Unknown("whether a CPU quota stops the ranks (cpu.stat of their control group)")
         return
     ranks = tuple(sorted(throttled))
-    late = late_ranks(tempo) if len(tempo.ranks) > 1 else None
-    gain = _gain(tempo, late, throttled)
-    if not is_worth(gain, tempo):
+    late = late_ranks(timing) if len(timing.ranks) > 1 else None
+    gain = _gain(timing, late, throttled)
+    if not is_worth(gain, timing):
         return
     quotas = sorted({quota[rank] for rank in ranks if rank in quota})
     limit = f" ({', '.join(f'{q:g}' for q in quotas)} CPUs)" if quotas else ""
@@ -61,15 +61,15 @@ def find(case: Case) -> Iterator[CauseFinding]:
         title=TITLE,
         level=Level.SLOW,
         ranks=ranks,
-        hosts=tuple(sorted({rank.host for rank in tempo.ranks if rank.rank in throttled})),
+        hosts=tuple(sorted({rank.host for rank in timing.ranks if rank.rank in throttled})),
         since_step=min(
-            (r.slow_since_step for r in tempo.ranks if r.rank in throttled and r.slow_since_step is not None),
+            (r.slow_since_step for r in timing.ranks if r.rank in throttled and r.slow_since_step is not None),
             default=None,
         ),
-        confidence=Confidence.HIGH if _is_sure(tempo, late, throttled) else Confidence.LIKELY,
+        confidence=Confidence.HIGH if _is_sure(timing, late, throttled) else Confidence.LIKELY,
         saw=(
             f"the CPU quota{limit} stopped {named_ranks(ranks)} in {max(throttled.values()):.0%} of its periods",
-            cost_text(gain, tempo),
+            cost_text(gain, timing),
         ),
         ruled_out=("S01 straggler: the kernel stops the rank; the rank is not slow by itself",),
         next=(
@@ -79,59 +79,59 @@ def find(case: Case) -> Iterator[CauseFinding]:
     )
 
 
-def _throttled(case: Case, tempo: StepTiming) -> tuple[dict[int, float], dict[int, float], bool]:
+def _throttled(case: Case, timing: StepTiming) -> tuple[dict[int, float], dict[int, float], bool]:
     """Rank -> fraction of periods in which it was stopped; rank -> its quota in CPUs; whether any group could be read."""
     throttled: dict[int, float] = {}
     quota: dict[int, float] = {}
     known = False
-    for host in tempo.hosts:
+    for host in timing.hosts:
         known = known or host.throttled_fraction is not None
         if (host.throttled_fraction or 0.0) >= THROTTLED_FRACTION:
-            for rank in ranks_on(tempo, host.host):
+            for rank in ranks_on(timing, host.host):
                 throttled[rank] = host.throttled_fraction or 0.0
                 if host.cpu_quota_cpus is not None:
                     quota[rank] = host.cpu_quota_cpus
-    for rank, look in case.looks.items():
-        if look.throttled_fraction is None:
+    for rank, snapshot in case.snapshots.items():
+        if snapshot.throttled_fraction is None:
             continue
         known = True
         # The rank's own group describes it better than the agent's group.
-        if _is_throttled(look):
-            throttled[rank] = look.throttled_fraction
-            if look.cpu_quota_cpus is not None:
-                quota[rank] = look.cpu_quota_cpus
+        if _is_throttled(snapshot):
+            throttled[rank] = snapshot.throttled_fraction
+            if snapshot.cpu_quota_cpus is not None:
+                quota[rank] = snapshot.cpu_quota_cpus
         else:
             throttled.pop(rank, None)
     return throttled, quota, known
 
 
-def _is_throttled(look: RankSnapshot) -> bool:
+def _is_throttled(snapshot: RankSnapshot) -> bool:
     """Whether the snapshot shows more throttled periods than chance explains."""
-    periods = max(round(look.seconds / _PERIOD_SECONDS), 1)
-    stopped = round((look.throttled_fraction or 0.0) * periods)
+    periods = max(round(snapshot.seconds / _PERIOD_SECONDS), 1)
+    stopped = round((snapshot.throttled_fraction or 0.0) * periods)
     return chance_of_share(stopped, periods, THROTTLED_FRACTION) < _CHANCE
 
 
-def _is_sure(tempo: StepTiming, late: Late | None, throttled: dict[int, float]) -> bool:
+def _is_sure(timing: StepTiming, late: Late | None, throttled: dict[int, float]) -> bool:
     """Whether the loss itself is beyond noise, or there is no unthrottled rank to compare with."""
-    if set(throttled) >= {rank.rank for rank in tempo.ranks}:
+    if set(throttled) >= {rank.rank for rank in timing.ranks}:
         return True
     if late is not None and set(late.numbers) & set(throttled):
         return True
-    return any(is_beyond_noise(rank.behind, tempo) for rank in tempo.ranks if rank.rank in throttled)
+    return any(is_beyond_noise(rank.behind, timing) for rank in timing.ranks if rank.rank in throttled)
 
 
-def _gain(tempo: StepTiming, late: Late | None, throttled: dict[int, float]) -> float:
+def _gain(timing: StepTiming, late: Late | None, throttled: dict[int, float]) -> float:
     # A rank runs freely until its quota is used up. It is late in some steps of each period, so the mean counts.
-    mean = {rank.rank: rank.late_seconds for rank in tempo.ranks if rank.late_seconds is not None}
+    mean = {rank.rank: rank.late_seconds for rank in timing.ranks if rank.late_seconds is not None}
     stopped = max((seconds for rank, seconds in mean.items() if rank in throttled), default=0.0)
     free = max((seconds for rank, seconds in mean.items() if rank not in throttled), default=None)
     gain = stopped - free if free is not None else 0.0
     if late is not None and set(late.numbers) & set(throttled):
         gain = max(gain, late.gain_seconds)
-    if set(throttled) >= {rank.rank for rank in tempo.ranks}:
+    if set(throttled) >= {rank.rank for rank in timing.ranks}:
         # All ranks are stopped equally, so none is late. They lose at most the fraction of the periods.
-        gain = max(gain, min(throttled.values()) * tempo.step_seconds / 2)
+        gain = max(gain, min(throttled.values()) * timing.step_seconds / 2)
     return gain
 
 

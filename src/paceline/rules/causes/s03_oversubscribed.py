@@ -11,7 +11,7 @@ from paceline.diagnosis.slow.slowdown import (
     is_worth,
     late_ranks,
     ranks_on,
-    steady_tempo,
+    steady_timing,
 )
 from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
 from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
@@ -42,21 +42,21 @@ Source: torch, "CPU threading and TorchScript inference" and torchrun's OMP_NUM_
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    tempo = steady_tempo(case)
+    timing = steady_timing(case)
     missing = ""
-    for host in tempo.hosts:
-        ranks = ranks_on(tempo, host.host)
-        looks = [case.looks[rank] for rank in ranks if rank in case.looks]
-        seen = case.host_looks.get(host.host)
+    for host in timing.hosts:
+        ranks = ranks_on(timing, host.host)
+        snapshots = [case.snapshots[rank] for rank in ranks if rank in case.snapshots]
+        seen = case.host_snapshots.get(host.host)
         pressure = host.pressure_cpu if host.pressure_cpu is not None else seen.pressure_cpu if seen else None
         if not ranks or _is_idle(host, pressure):
             continue
-        threads = _threads(looks, len(ranks))
-        cores = _cores(host, looks)
+        threads = _threads(snapshots, len(ranks))
+        cores = _cores(host, snapshots)
         if pressure is None or threads is None or cores is None:
             missing = f"threads, cores and pressure on {host.host} (its ranks were not inspected)"
             continue
-        finding = _judge(case, tempo, host, ranks, looks, seen, threads, cores, pressure)
+        finding = _judge(case, timing, host, ranks, snapshots, seen, threads, cores, pressure)
         if finding is not None:
             yield finding
             return
@@ -66,10 +66,10 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 def _judge(
     case: Case,
-    tempo: StepTiming,
+    timing: StepTiming,
     host: HostTiming,
     ranks: tuple[int, ...],
-    looks: list[RankSnapshot],
+    snapshots: list[RankSnapshot],
     seen: HostSnapshot | None,
     threads: int,
     cores: int,
@@ -78,23 +78,23 @@ def _judge(
     foreign = sum(cores_used for _, _, cores_used in seen.foreign) if seen and seen.foreign is not None else None
     if threads <= cores or (foreign or 0.0) >= 0.5 or (host.throttled_fraction or 0.0) >= 0.1:
         return None
-    here = hosts_of_machine(case, tempo, host.host)
-    beside = cores_beside(tempo, host, here)
+    here = hosts_of_machine(case, timing, host.host)
+    beside = cores_beside(timing, host, here)
     # On a crowded machine threads are ready to run in any snapshot, however few they are. The job itself must crowd the machine.
-    if beside is not None and beside > sum(other.ranks_cpu or 0.0 for other in tempo.hosts if other.host in here):
+    if beside is not None and beside > sum(other.ranks_cpu or 0.0 for other in timing.hosts if other.host in here):
         return None
-    late = late_ranks(tempo)
+    late = late_ranks(timing)
     # Threads that share the cores of a host slow down all its ranks equally, so none of them is late for the others on that host.
     one_alone = late is not None and bool(set(ranks) - set(late.numbers)) and bool(set(late.numbers) & set(ranks))
     gain = (
         late.gain_seconds
         if late and set(late.numbers) & set(ranks)
-        else pressure * (1 - cores / threads) * tempo.step_seconds
+        else pressure * (1 - cores / threads) * timing.step_seconds
     )
-    if not is_worth(gain, tempo):
+    if not is_worth(gain, timing):
         return None
-    sure = foreign is not None and threads >= 1.5 * cores and (exchange_seconds(tempo) or 0.0) <= gain
-    switches = sum(look.involuntary_switches_per_second or 0.0 for look in looks)
+    sure = foreign is not None and threads >= 1.5 * cores and (exchange_seconds(timing) or 0.0) <= gain
+    switches = sum(snapshot.involuntary_switches_per_second or 0.0 for snapshot in snapshots)
     return CauseFinding(
         code="S03",
         title=TITLE,
@@ -107,7 +107,7 @@ def _judge(
             f"{len(ranks)} ranks on {host.host} want {threads} threads to run on {cores} cores",
             f"tasks there waited for a CPU in {pressure:.0%} of the time"
             + (f", and were taken off one {switches:.0f} times a second" if switches else ""),
-            cost_text(gain, tempo) + ", at most",
+            cost_text(gain, timing) + ", at most",
         ),
         ruled_out=(
             ("S04 noisy neighbour: no program outside the job uses half a core",) if foreign is not None else ()
@@ -126,18 +126,18 @@ def _is_idle(host: HostTiming, pressure: float | None) -> bool:
     )
 
 
-def _threads(looks: list[RankSnapshot], ranks: int) -> int | None:
+def _threads(snapshots: list[RankSnapshot], ranks: int) -> int | None:
     """Threads that the ranks of a host want to run. Ranks without a snapshot count like those with one."""
     wanted = [
-        max(look.omp_threads or 1, look.thread_states.get("R", 0))
-        for look in looks
-        if look.omp_threads is not None or look.thread_states
+        max(snapshot.omp_threads or 1, snapshot.thread_states.get("R", 0))
+        for snapshot in snapshots
+        if snapshot.omp_threads is not None or snapshot.thread_states
     ]
     return round(sum(wanted) / len(wanted) * ranks) if wanted else None
 
 
-def _cores(host: HostTiming, looks: list[RankSnapshot]) -> int | None:
-    allowed = [look.affinity_cpus for look in looks if look.affinity_cpus is not None]
+def _cores(host: HostTiming, snapshots: list[RankSnapshot]) -> int | None:
+    allowed = [snapshot.affinity_cpus for snapshot in snapshots if snapshot.affinity_cpus is not None]
     return max(allowed) if allowed else host.cpu_count
 
 

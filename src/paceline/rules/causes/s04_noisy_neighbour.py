@@ -13,7 +13,7 @@ from paceline.diagnosis.slow.slowdown import (
     late_ranks,
     milliseconds,
     ranks_on,
-    steady_tempo,
+    steady_timing,
     waited_for_a_cpu,
 )
 from paceline.diagnosis.snapshots import HostSnapshot
@@ -46,15 +46,15 @@ Source: Linux, proc(5), /proc/stat; Documentation/accounting/psi.rst.
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    tempo = steady_tempo(case)
-    if len(tempo.ranks) < 2:
+    timing = steady_timing(case)
+    if len(timing.ranks) < 2:
         return
     missing = ""
     told: set[str] = set()
-    for host in tempo.hosts:
-        seen = case.host_looks.get(host.host)
-        here = hosts_of_machine(case, tempo, host.host)
-        ranks = tuple(sorted(rank for name in here for rank in ranks_on(tempo, name)))
+    for host in timing.hosts:
+        seen = case.host_snapshots.get(host.host)
+        here = hosts_of_machine(case, timing, host.host)
+        ranks = tuple(sorted(rank for name in here for rank in ranks_on(timing, name)))
         # Several hosts of a job on one machine have the same neighbours, which are reported once.
         if not ranks or told & set(here):
             continue
@@ -65,7 +65,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         if (seen is None or seen.foreign is None) and steal < STEAL_FRACTION:
             missing = f"the programs outside the job on {host.host} (it was not inspected)"
             continue
-        finding = _judge(tempo, host, seen, here, ranks, crowded)
+        finding = _judge(timing, host, seen, here, ranks, crowded)
         if finding is not None:
             told |= set(here)
             yield finding
@@ -74,7 +74,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _judge(
-    tempo: StepTiming,
+    timing: StepTiming,
     host: HostTiming,
     seen: HostSnapshot | None,
     here: tuple[str, ...],
@@ -83,7 +83,7 @@ def _judge(
 ) -> CauseFinding | None:
     foreign = sorted(seen.foreign or (), key=lambda process: -process[2]) if seen else []
     cores = sum(used for _, _, used in foreign)
-    window = cores_beside(tempo, host, here)
+    window = cores_beside(timing, host, here)
     if window is not None:
         # A snapshot lasts half a second and leaves out small programs. It has the names; the whole window has their CPU use.
         cores = window
@@ -91,38 +91,40 @@ def _judge(
     if cores < FOREIGN_CORES and steal < STEAL_FRACTION:
         return None
     count = host.cpu_count or (seen.cpu_count if seen else None) or 1
-    late = late_ranks(tempo)
+    late = late_ranks(timing)
     its_late = late if late is not None and set(late.numbers) & set(ranks) else None
     # A neighbour slows down all ranks of its host. Why one of them is later than the others it explains by what that one waited for a CPU.
     one_alone = its_late is not None and bool(set(ranks) - set(its_late.numbers))
-    waited = waited_for_a_cpu(tempo, its_late) if its_late is not None and one_alone else None
+    waited = waited_for_a_cpu(timing, its_late) if its_late is not None and one_alone else None
     explained = its_late is not None and waited is not None and waited >= its_late.gain_seconds / 2
     charged = its_late if explained or not one_alone else None
-    waits = [rank.cpu_wait_seconds for rank in tempo.ranks if rank.rank in ranks and rank.cpu_wait_seconds is not None]
-    gain, besides = _lost(tempo, ranks, cores, count, crowded, steal), 0.0
+    waits = [rank.cpu_wait_seconds for rank in timing.ranks if rank.rank in ranks and rank.cpu_wait_seconds is not None]
+    gain, besides = _lost(timing, ranks, cores, count, crowded, steal), 0.0
     if waits and steal < STEAL_FRACTION:
         # Ranks that sleep, or that the kernel prefers, lose nothing to a neighbour. One after the other may wait in a step.
         gain = min(gain, sum(waits))
     if charged is not None:
         gain = charged.gain_seconds if waited is None else min(waited, charged.gain_seconds)
         besides = charged.gain_seconds - gain
-    if not is_worth(gain, tempo):
+    if not is_worth(gain, timing):
         return None
     # If moving the data takes longer than the neighbour can cost, the exchange is the first thing to look at.
-    crowds = crowded >= 0.3 and (exchange_seconds(tempo) or 0.0) <= gain
-    waited_long = not waits or steal >= STEAL_FRACTION or max(waits) >= WAITED_FRACTION * tempo.step_seconds
+    crowds = crowded >= 0.3 and (exchange_seconds(timing) or 0.0) <= gain
+    waited_long = not waits or steal >= STEAL_FRACTION or max(waits) >= WAITED_FRACTION * timing.step_seconds
     # A rank with more to compute also waits for a CPU more often, so its waiting alone proves nothing.
     sure = not explained and waited_long and (charged is not None or crowds)
     saw = [f"pid {pid} ({name}) outside the job uses {used:.1f} cores" for pid, name, used in foreign[:3]]
     if window is not None and window >= FOREIGN_CORES:
-        saw.append(f"programs outside the job used {window:.1f} cores of {host.host} over {tempo.window_seconds:.0f} s")
+        saw.append(
+            f"programs outside the job used {window:.1f} cores of {host.host} over {timing.window_seconds:.0f} s"
+        )
     if steal >= STEAL_FRACTION:
         saw.append(f"the hypervisor took {steal:.0%} of the time of {host.host} for other guests")
     saw.append(f"tasks on {host.host} waited for one of its {count} cores in {crowded:.0%} of the time")
     saw.append(
-        f"{named_ranks(ranks)} run{'s' * (len(ranks) == 1)} there: {'' if charged else 'estimated, '}{cost_text(gain, tempo)}"
+        f"{named_ranks(ranks)} run{'s' * (len(ranks) == 1)} there: {'' if charged else 'estimated, '}{cost_text(gain, timing)}"
     )
-    if charged is not None and is_worth(besides, tempo):
+    if charged is not None and is_worth(besides, timing):
         saw.append(
             f"{named_ranks(charged.numbers)} is late by {milliseconds(besides)} of a step besides, which this does not explain"
         )
@@ -148,12 +150,16 @@ def _judge(
     )
 
 
-def _lost(tempo: StepTiming, ranks: tuple[int, ...], foreign: float, count: int, crowded: float, steal: float) -> float:
+def _lost(
+    timing: StepTiming, ranks: tuple[int, ...], foreign: float, count: int, crowded: float, steal: float
+) -> float:
     """Time that ranks lose if all run beside the neighbour: their CPU time grows by its share of the cores."""
-    used = [min(rank.cpu_fraction, 1.0) for rank in tempo.ranks if rank.rank in ranks and rank.cpu_fraction is not None]
+    used = [
+        min(rank.cpu_fraction, 1.0) for rank in timing.ranks if rank.rank in ranks and rank.cpu_fraction is not None
+    ]
     mean = fmean(used) if used else 0.5
     left = max(count - foreign, count / 4)
-    return max(min(mean * foreign / left, 1.0 - mean) * crowded, steal) * tempo.step_seconds
+    return max(min(mean * foreign / left, 1.0 - mean) * crowded, steal) * timing.step_seconds
 
 
 RULE = Cause(code="S04", title=TITLE, page=PAGE, find=find, beats=("S01", "S03", "S14"), sure_by=(Ground.TIMES,))

@@ -11,7 +11,7 @@ from paceline.diagnosis.slow.slowdown import (
     is_worth,
     late_ranks,
     milliseconds,
-    steady_tempo,
+    steady_timing,
 )
 from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
@@ -77,27 +77,27 @@ def _of_each_epoch(case: Case, waits: Mapping[int, RecurringWait]) -> CauseFindi
 
 
 def _of_each_step(case: Case) -> Iterator[CauseFinding]:
-    tempo = steady_tempo(case)
-    known = [rank for rank in tempo.ranks if rank.data_seconds is not None]
+    timing = steady_timing(case)
+    known = [rank for rank in timing.ranks if rank.data_seconds is not None]
     if not known:
         raise Unknown(
             "the time in the DataLoader (no DataLoader was seen in the script, or paceline's instrument in the rank failed)"
         )
-    waiting = [rank for rank in known if is_worth(rank.data_seconds, tempo)]
+    waiting = [rank for rank in known if is_worth(rank.data_seconds, timing)]
     if any(rank.data is None for rank in waiting):
         raise Unknown("whether the time in the DataLoader lasts (8 s of steady steps)")
     # A single slow batch, as at the end of an epoch, raises the mean but is no steady loss.
-    slow = [rank for rank in waiting if is_beyond_noise(rank.data, tempo)]
+    slow = [rank for rank in waiting if is_beyond_noise(rank.data, timing)]
     if not slow:
         return
     others = [rank for rank in known if rank not in slow]
     # If all ranks wait for data, they wait at the same time. One rank alone delays the others by its extra wait.
     waits = [rank.data_seconds or 0.0 for rank in slow]
     gain = max(waits) - max(rank.data_seconds or 0.0 for rank in others) if others else median(waits)
-    if not is_worth(gain, tempo):
+    if not is_worth(gain, timing):
         return
     numbers = tuple(rank.rank for rank in slow)
-    everyone = len(slow) == len(tempo.ranks)
+    everyone = len(slow) == len(timing.ranks)
     yield CauseFinding(
         code="S05",
         title=TITLE,
@@ -105,49 +105,49 @@ def _of_each_step(case: Case) -> Iterator[CauseFinding]:
         ranks=numbers,
         hosts=tuple(sorted({rank.host for rank in slow})),
         confidence=Confidence.HIGH
-        if all(is_worth(rank.data.low, tempo) for rank in slow if rank.data)
+        if all(is_worth(rank.data.low, timing) for rank in slow if rank.data)
         else Confidence.LIKELY,
-        since_step=_since(tempo, slow),
-        saw=tuple(_saw(case, tempo, slow, everyone, gain)),
+        since_step=_since(timing, slow),
+        saw=tuple(_saw(case, timing, slow, everyone, gain)),
         ruled_out=("S01 straggler: the time is inside the DataLoader's next",),
         next=tuple(_next(case, slow)),
     )
 
 
-def _since(tempo: StepTiming, slow: list[RankTiming]) -> int | None:
-    if len(slow) == len(tempo.ranks):
+def _since(timing: StepTiming, slow: list[RankTiming]) -> int | None:
+    if len(slow) == len(timing.ranks):
         return None
     return min((rank.slow_since_step for rank in slow if rank.slow_since_step is not None), default=None)
 
 
-def _saw(case: Case, tempo: StepTiming, slow: list[RankTiming], everyone: bool, gain: float) -> Iterator[str]:
+def _saw(case: Case, timing: StepTiming, slow: list[RankTiming], everyone: bool, gain: float) -> Iterator[str]:
     seconds = max(rank.data_seconds or 0.0 for rank in slow)
     who = "every rank" if everyone else named_ranks([rank.rank for rank in slow])
-    yield f"{who} waits {milliseconds(seconds)} of each step of {milliseconds(tempo.step_seconds)} inside the DataLoader"
-    yield cost_text(gain, tempo)
-    if not everyone and len(tempo.ranks) > 1:
-        late = _late(tempo)
+    yield f"{who} waits {milliseconds(seconds)} of each step of {milliseconds(timing.step_seconds)} inside the DataLoader"
+    yield cost_text(gain, timing)
+    if not everyone and len(timing.ranks) > 1:
+        late = _late(timing)
         if late & {rank.rank for rank in slow}:
             yield f"the others wait for {who} in their collectives"
     for rank in slow[:1]:
-        look = case.looks.get(rank.rank)
-        workers = _workers(look)
+        snapshot = case.snapshots.get(rank.rank)
+        workers = _workers(snapshot)
         if workers:
             yield f"rank {rank.rank} has {workers}"
 
 
-def _late(tempo: StepTiming) -> set[int]:
+def _late(timing: StepTiming) -> set[int]:
     try:
-        late = late_ranks(tempo)
+        late = late_ranks(timing)
     except Unknown:
         return set()
     return set(late.numbers) if late is not None else set()
 
 
-def _workers(look: RankSnapshot | None) -> str:
-    if look is None or look.children is None:
+def _workers(snapshot: RankSnapshot | None) -> str:
+    if snapshot is None or snapshot.children is None:
         return ""
-    loaders = [child for child in look.children if child.role == "loader"]
+    loaders = [child for child in snapshot.children if child.role == "loader"]
     if not loaders:
         return "no loader workers: the batches are made inside the step"
     used = sum(child.cpu_fraction or 0.0 for child in loaders)
@@ -158,8 +158,12 @@ def _workers(look: RankSnapshot | None) -> str:
 
 
 def _next(case: Case, slow: list[RankTiming]) -> Iterator[str]:
-    look = case.looks.get(slow[0].rank)
-    if look is not None and look.children is not None and not any(child.role == "loader" for child in look.children):
+    snapshot = case.snapshots.get(slow[0].rank)
+    if (
+        snapshot is not None
+        and snapshot.children is not None
+        and not any(child.role == "loader" for child in snapshot.children)
+    ):
         yield "DataLoader(..., num_workers=2, persistent_workers=True), so that batches are made beside the step"
     else:
         yield "raise num_workers and prefetch_factor of the DataLoader, or make __getitem__ cheaper"

@@ -5,7 +5,7 @@ from statistics import median
 from typing import Any
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.slow.slowdown import cost_text, late_ranks, steady_tempo
+from paceline.diagnosis.slow.slowdown import cost_text, late_ranks, steady_timing
 from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 from paceline.recording.rank_sets import named_ranks
 
@@ -30,16 +30,16 @@ Source: NVML, nvmlDeviceGetCurrentClocksEventReasons.
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    tempo = steady_tempo(case)
-    if len(tempo.ranks) < 2 or not any(host.gpus for host in tempo.hosts):
+    timing = steady_timing(case)
+    if len(timing.ranks) < 2 or not any(host.gpus for host in timing.hosts):
         return
-    late = late_ranks(tempo)
+    late = late_ranks(timing)
     if late is None:
         return
-    clocks = [gpu["sm_clock_mhz"] for host in tempo.hosts for gpu in host.gpus or () if gpu.get("sm_clock_mhz")]
+    clocks = [gpu["sm_clock_mhz"] for host in timing.hosts for gpu in host.gpus or () if gpu.get("sm_clock_mhz")]
     if not clocks:
         raise Unknown("the clocks of the GPUs")
-    for host in tempo.hosts:
+    for host in timing.hosts:
         ranks = tuple(rank.rank for rank in late.ranks if rank.host == host.host)
         said = [text for gpu in host.gpus or () if (text := _slow(gpu, median(clocks)))]
         if not ranks or not said:
@@ -52,7 +52,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             hosts=(host.host,),
             confidence=Confidence.LIKELY,
             since_step=late.since_step,
-            saw=(*said[:2], f"{named_ranks(ranks)} on {host.host}: {cost_text(late.gain_seconds, tempo)}"),
+            saw=(*said[:2], f"{named_ranks(ranks)} on {host.host}: {cost_text(late.gain_seconds, timing)}"),
             next=(f"on {host.host}: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,CLOCK",),
         )
 

@@ -19,7 +19,7 @@ from paceline.diagnosis.slow.slowdown import (
     milliseconds,
     no_straggler,
     ranks_between,
-    steady_tempo,
+    steady_timing,
     wire_bytes,
 )
 from paceline.diagnosis.snapshots import RankSnapshot, Socket
@@ -48,39 +48,39 @@ Source: Linux, tcp_info in include/uapi/linux/tcp.h; reference measurements of t
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    tempo = steady_tempo(case)
-    if len({rank.host for rank in tempo.ranks}) < 2:
+    timing = steady_timing(case)
+    if len({rank.host for rank in timing.ranks}) < 2:
         return
-    cost = exchange_seconds(tempo)
-    if cost is not None and not is_exchange_worth(tempo):
+    cost = exchange_seconds(timing)
+    if cost is not None and not is_exchange_worth(timing):
         return
-    full = [(look, socket) for look, socket in links(case) if _is_full(socket)]
+    full = [(snapshot, socket) for snapshot, socket in links(case) if _is_full(socket)]
     if not full:
         return
     if cost is None:
         raise Unknown("how long the exchange of a step takes")
-    seconds = [_transfer_seconds(tempo, look, socket) for look, socket in full]
+    seconds = [_transfer_seconds(timing, snapshot, socket) for snapshot, socket in full]
     known = [time for time in seconds if time is not None]
-    explained = bool(known) and max(known) >= 0.3 * tempo.step_seconds
-    if known and not is_exchange_measured(tempo):
+    explained = bool(known) and max(known) >= 0.3 * timing.step_seconds
+    if known and not is_exchange_measured(timing):
         cost = min(cost, max(known))
-    if not is_worth(cost, tempo):
+    if not is_worth(cost, timing):
         return
-    look, socket = max(full, key=lambda link: backlog(link[1]))
+    snapshot, socket = max(full, key=lambda link: backlog(link[1]))
     yield CauseFinding(
         code="S07",
         title=TITLE,
         level=Level.SLOW,
-        ranks=ranks_between(tempo, full),
+        ranks=ranks_between(timing, full),
         hosts=ends_of(full),
         confidence=Confidence.HIGH if explained else Confidence.LIKELY,
-        saw=tuple(_saw(look, socket, tempo, cost)),
+        saw=tuple(_saw(snapshot, socket, timing, cost)),
         ruled_out=(
             f"S08 high-latency link: the same connection has answered within {milliseconds((socket.min_rtt_ms or 0) / 1000)}",
-            *no_straggler(tempo),
+            *no_straggler(timing),
         ),
         next=(
-            f"measure the link: iperf3 -s on {socket.peer_host}, iperf3 -c {socket.peer_host} on {look.host}",
+            f"measure the link: iperf3 -s on {socket.peer_host}, iperf3 -c {socket.peer_host} on {snapshot.host}",
             "exchange less (gradient accumulation with no_sync(), a bf16 hook, or larger steps), or use a faster interface",
         ),
     )
@@ -90,22 +90,22 @@ def _is_full(socket: Socket) -> bool:
     return not socket.backoff and backlog(socket) >= BACKLOG_BYTES and is_queued(socket) and not loses_packets(socket)
 
 
-def _transfer_seconds(tempo: StepTiming, look: RankSnapshot, socket: Socket) -> float | None:
-    wire, rate = wire_bytes(tempo), link_rate(tempo, socket, look.host)
+def _transfer_seconds(timing: StepTiming, snapshot: RankSnapshot, socket: Socket) -> float | None:
+    wire, rate = wire_bytes(timing), link_rate(timing, socket, snapshot.host)
     return None if wire is None or not rate else wire / rate
 
 
-def _saw(look: RankSnapshot, socket: Socket, tempo: StepTiming, cost: float) -> Iterator[str]:
-    carried = link_rate(tempo, socket, look.host)
+def _saw(snapshot: RankSnapshot, socket: Socket, timing: StepTiming, cost: float) -> Iterator[str]:
+    carried = link_rate(timing, socket, snapshot.host)
     rate = f" by a link that carries {carried * 8 / 1e6:.0f} Mbit/s" if carried else ""
     yield (
-        f"{backlog(socket) / 1024:.0f} KB wait on {look.host} (rank {look.rank}) to leave for {socket.peer_host}{rate}; "
+        f"{backlog(socket) / 1024:.0f} KB wait on {snapshot.host} (rank {snapshot.rank}) to leave for {socket.peer_host}{rate}; "
         f"its round trip is {socket.rtt_ms:.3g} ms, and {socket.min_rtt_ms:.3g} ms when the link is free"
     )
-    wire, seconds = wire_bytes(tempo), _transfer_seconds(tempo, look, socket)
+    wire, seconds = wire_bytes(timing), _transfer_seconds(timing, snapshot, socket)
     if wire is not None and seconds is not None:
         yield f"a step sends {wire / 1e6:.1f} MB per host, which takes {milliseconds(seconds)} at that rate"
-    yield cost_text(cost, tempo) + ("" if is_exchange_measured(tempo) else ", at most")
+    yield cost_text(cost, timing) + ("" if is_exchange_measured(timing) else ", at most")
 
 
 RULE = Cause(code="S07", title=TITLE, page=PAGE, find=find, beats=("S04", "S14", "S16"), sure_by=(Ground.TIMES,))

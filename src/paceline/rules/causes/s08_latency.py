@@ -14,7 +14,7 @@ from paceline.diagnosis.slow.slowdown import (
     milliseconds,
     no_straggler,
     ranks_between,
-    steady_tempo,
+    steady_timing,
 )
 from paceline.diagnosis.snapshots import Socket
 from paceline.findings import Cause, CauseFinding, Confidence, Ground
@@ -45,45 +45,45 @@ Source: Linux, tcp_info in include/uapi/linux/tcp.h; Thakur et al., "Optimizatio
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    tempo = steady_tempo(case)
-    hosts = len({rank.host for rank in tempo.ranks})
+    timing = steady_timing(case)
+    hosts = len({rank.host for rank in timing.ranks})
     if hosts < 2:
         return
-    exchanged = exchange_seconds(tempo)
-    if exchanged is not None and not is_exchange_worth(tempo):
+    exchanged = exchange_seconds(timing)
+    if exchanged is not None and not is_exchange_worth(timing):
         return
-    far = [(look, socket) for look, socket in links(case) if _is_far(socket)]
+    far = [(snapshot, socket) for snapshot, socket in links(case) if _is_far(socket)]
     if not far:
         return
     trip = max(socket.min_rtt_ms or 0.0 for _, socket in far) / 1000
-    cost = _latency_seconds(tempo, hosts, trip)
+    cost = _latency_seconds(timing, hosts, trip)
     if cost is None:
         cost = exchanged
     elif exchanged is not None:
         # A collective needs more transfers than the minimum if sender and receiver have to agree first.
-        explained = is_exchange_measured(tempo) and cost >= EXPLAINED_FRACTION * exchanged
+        explained = is_exchange_measured(timing) and cost >= EXPLAINED_FRACTION * exchanged
         cost = exchanged if explained else min(cost, exchanged)
-    if cost is None or not is_worth(cost, tempo):
+    if cost is None or not is_worth(cost, timing):
         return
-    look, socket = max(far, key=lambda link: link[1].min_rtt_ms or 0.0)
-    times = f", {tempo.collectives_per_step:.0f} collectives a step" if tempo.collectives_per_step else ""
+    snapshot, socket = max(far, key=lambda link: link[1].min_rtt_ms or 0.0)
+    times = f", {timing.collectives_per_step:.0f} collectives a step" if timing.collectives_per_step else ""
     yield CauseFinding(
         code="S08",
         title=TITLE,
         level=Level.SLOW,
-        ranks=ranks_between(tempo, far),
+        ranks=ranks_between(timing, far),
         hosts=ends_of(far),
-        confidence=Confidence.HIGH if tempo.collectives_per_step else Confidence.LIKELY,
+        confidence=Confidence.HIGH if timing.collectives_per_step else Confidence.LIKELY,
         saw=(
-            f"between {look.host} and {socket.peer_host} a round trip takes {socket.min_rtt_ms:.3g} ms at least{times}",
-            cost_text(cost, tempo) + ", about",
+            f"between {snapshot.host} and {socket.peer_host} a round trip takes {socket.min_rtt_ms:.3g} ms at least{times}",
+            cost_text(cost, timing) + ", about",
         ),
         ruled_out=(
             f"S07 bandwidth-limited link: nothing queues; the round trip is {milliseconds((socket.rtt_ms or 0.0) / 1000)} now",
-            *no_straggler(tempo),
+            *no_straggler(timing),
         ),
         next=(
-            f"place the hosts together (zone, placement group); measure: ping -c 5 {socket.peer_host} on {look.host}",
+            f"place the hosts together (zone, placement group); measure: ping -c 5 {socket.peer_host} on {snapshot.host}",
             "use fewer, larger collectives: DistributedDataParallel(..., bucket_cap_mb=100), gradient accumulation with no_sync()",
         ),
     )
@@ -94,9 +94,9 @@ def _is_far(socket: Socket) -> bool:
     return least is not None and least >= LONG_MS and not socket.lost and (now is None or now < QUEUED * least)
 
 
-def _latency_seconds(tempo: StepTiming, hosts: int, round_trip: float) -> float | None:
+def _latency_seconds(timing: StepTiming, hosts: int, round_trip: float) -> float | None:
     """Time of the transfers of a ring if everything else took no time. DDP's buckets overlap in part, so it is an approximation."""
-    per_step = tempo.collectives_per_step
+    per_step = timing.collectives_per_step
     return None if per_step is None else per_step * (hosts - 1) * round_trip
 
 

@@ -11,7 +11,7 @@ from paceline.diagnosis.slow.slowdown import (
     links,
     loses_packets,
     sent_again_fraction,
-    steady_tempo,
+    steady_timing,
 )
 from paceline.findings import Cause, CauseFinding, Confidence, Ground
 
@@ -35,25 +35,25 @@ Source: RFC 5681; Mathis et al. 1997, "The Macroscopic Behavior of the TCP Conge
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    tempo = steady_tempo(case)
-    cost = exchange_seconds(tempo)
-    if len({rank.host for rank in tempo.ranks}) < 2 or not is_exchange_worth(tempo):
+    timing = steady_timing(case)
+    cost = exchange_seconds(timing)
+    if len({rank.host for rank in timing.ranks}) < 2 or not is_exchange_worth(timing):
         return
-    lossy = [(look, socket) for look, socket in links(case) if loses_packets(socket)]
+    lossy = [(snapshot, socket) for snapshot, socket in links(case) if loses_packets(socket)]
     if not lossy:
         return
-    look, socket = max(lossy, key=lambda link: link[1].lost + link[1].retransmits)
+    snapshot, socket = max(lossy, key=lambda link: link[1].lost + link[1].retransmits)
     yield CauseFinding(
         code="S09",
         title=TITLE,
         level=Level.SLOW,
-        ranks=tuple(sorted({look.rank for look, _ in lossy})),
-        hosts=tuple(sorted({look.host for look, _ in lossy})),
+        ranks=tuple(sorted({snapshot.rank for snapshot, _ in lossy})),
+        hosts=tuple(sorted({snapshot.host for snapshot, _ in lossy})),
         confidence=Confidence.LIKELY,
         saw=(
-            f"{look.host} to {socket.peer_host}: {socket.lost} segments lost, {socket.retransmits} sent again so far, "
+            f"{snapshot.host} to {socket.peer_host}: {socket.lost} segments lost, {socket.retransmits} sent again so far, "
             f"{sent_again_fraction(socket) or 0.0:.2%} of what was sent; a full queue drops {LOSS_FRACTION:.1%} or less",
-            cost_text(cost or 0.0, tempo) + ", at most",
+            cost_text(cost or 0.0, timing) + ", at most",
         ),
         next=(f"on both ends: ip -s link; nstat -az TcpRetransSegs; ping -c 100 -i 0.01 {socket.peer_host}",),
     )

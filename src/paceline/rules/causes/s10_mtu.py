@@ -28,29 +28,29 @@ Source: RFC 2923, "TCP Problems with Path MTU Discovery"; RFC 4821.
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    if case.standstill is None:
+    if case.stall is None:
         return
-    stuck = [(look, socket) for look, socket in links(case) if _is_stuck(socket)]
+    stuck = [(snapshot, socket) for snapshot, socket in links(case) if _is_stuck(socket)]
     alive = {
-        (look.host, socket.peer_host)
-        for look, socket in links(case)
+        (snapshot.host, socket.peer_host)
+        for snapshot, socket in links(case)
         if not socket.backoff and (socket.last_received_ms or 10**9) < 5000
     }
-    for look, socket in stuck:
-        if (look.host, socket.peer_host) in alive:
+    for snapshot, socket in stuck:
+        if (snapshot.host, socket.peer_host) in alive:
             yield CauseFinding(
                 code="S10",
                 title=TITLE,
                 level=Level.STALL,
-                hosts=tuple(sorted((look.host, socket.peer_host or "?"))),
+                hosts=tuple(sorted((snapshot.host, socket.peer_host or "?"))),
                 confidence=Confidence.LIKELY,
                 saw=(
-                    f"{look.host} to {socket.peer_host}: {socket.send_queue_bytes} bytes wait, sent again {socket.backoff} times, "
+                    f"{snapshot.host} to {socket.peer_host}: {socket.send_queue_bytes} bytes wait, sent again {socket.backoff} times, "
                     f"and {socket.sent_bytes or 0} bytes had been sent before",
                     "another connection between the same hosts still carries data",
                 ),
                 ruled_out=("a cut link: small messages still arrive",),
-                next=(f"on {look.host}: ping -M do -s 1472 {socket.peer_host}; ip link | grep mtu, on both",),
+                next=(f"on {snapshot.host}: ping -M do -s 1472 {socket.peer_host}; ip link | grep mtu, on both",),
             )
             return
 

@@ -10,7 +10,7 @@ from paceline.diagnosis.slow.slowdown import (
     is_exchange_worth,
     is_worth,
     ranks_on,
-    steady_tempo,
+    steady_timing,
 )
 from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 
@@ -36,41 +36,41 @@ Source: Patarasuk and Yuan, "Bandwidth Optimal All-reduce Algorithms for Cluster
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    tempo = steady_tempo(case)
-    hosts = {rank.host for rank in tempo.ranks}
+    timing = steady_timing(case)
+    hosts = {rank.host for rank in timing.ranks}
     if len(hosts) < 3:
         # Between two hosts a star and a ring are the same.
         return
-    carried = {host.host: _bytes(host) for host in tempo.hosts if host.host in hosts}
+    carried = {host.host: _bytes(host) for host in timing.hosts if host.host in hosts}
     known = {host: rate for host, rate in carried.items() if rate is not None}
     if len(known) < len(hosts):
         raise Unknown("the bytes that each host sends and receives")
     hub = max(known, key=lambda host: known[host])
     others = sum(rate for host, rate in known.items() if host != hub)
-    if known[hub] < LEAST_BYTES_PER_SECOND or known[hub] < STAR_FRACTION * others or not _is_two_way(tempo, hub):
+    if known[hub] < LEAST_BYTES_PER_SECOND or known[hub] < STAR_FRACTION * others or not _is_two_way(timing, hub):
         return
-    cost = exchange_seconds(tempo)
+    cost = exchange_seconds(timing)
     if cost is None:
         raise Unknown("how long the exchange of a step takes")
-    if not is_exchange_worth(tempo) and not _hub_is_late(tempo, hub):
+    if not is_exchange_worth(timing) and not _hub_is_late(timing, hub):
         return
-    spread = tempo.spread_seconds or 0.0
+    spread = timing.spread_seconds or 0.0
     # The hub is late because it has to gather first, so the time others wait for it is part of the same cost.
-    cost = min(cost + (spread if _hub_is_late(tempo, hub) else 0.0), tempo.step_seconds)
-    if not is_worth(cost, tempo):
+    cost = min(cost + (spread if _hub_is_late(timing, hub) else 0.0), timing.step_seconds)
+    if not is_worth(cost, timing):
         return
     ring = sum(known.values()) / len(known)
     yield CauseFinding(
         code="S11",
         title=TITLE,
         level=Level.SLOW,
-        ranks=ranks_on(tempo, hub)[:1],
+        ranks=ranks_on(timing, hub)[:1],
         hosts=(hub,),
-        confidence=Confidence.HIGH if is_exchange_measured(tempo) else Confidence.LIKELY,
+        confidence=Confidence.HIGH if is_exchange_measured(timing) else Confidence.LIKELY,
         saw=(
             f"{hub} sends and receives {known[hub] / 1e6:.1f} MB/s, "
             f"the other {len(known) - 1} hosts together {others / 1e6:.1f} MB/s: a star",
-            f"a ring would load each host with about {ring / 1e6:.1f} MB/s; the exchange: {cost_text(cost, tempo)}",
+            f"a ring would load each host with about {ring / 1e6:.1f} MB/s; the exchange: {cost_text(cost, timing)}",
         ),
         ruled_out=("S07 bandwidth-limited link: the links are not equally busy",),
         next=("replace gather/reduce to one rank and broadcast by all_reduce, or use DistributedDataParallel",),
@@ -83,14 +83,14 @@ def _bytes(host: HostTiming) -> float | None:
     return host.sent_bytes_per_second + host.received_bytes_per_second
 
 
-def _is_two_way(tempo: StepTiming, hub: str) -> bool:
+def _is_two_way(timing: StepTiming, hub: str) -> bool:
     """Whether the hub both receives what the others send and sends to them.
 
     A host that uploads or downloads a file does only one of the two.
     """
-    hosts = {rank.host for rank in tempo.ranks}
-    of_hub = [host for host in tempo.hosts if host.host == hub]
-    others = [host for host in tempo.hosts if host.host != hub and host.host in hosts]
+    hosts = {rank.host for rank in timing.ranks}
+    of_hub = [host for host in timing.hosts if host.host == hub]
+    others = [host for host in timing.hosts if host.host != hub and host.host in hosts]
     received = sum(host.received_bytes_per_second or 0.0 for host in of_hub)
     sent = sum(host.sent_bytes_per_second or 0.0 for host in of_hub)
     return received >= STAR_FRACTION * sum(
@@ -98,8 +98,8 @@ def _is_two_way(tempo: StepTiming, hub: str) -> bool:
     ) and sent >= STAR_FRACTION * sum(host.received_bytes_per_second or 0.0 for host in others)
 
 
-def _hub_is_late(tempo: StepTiming, hub: str) -> bool:
-    late = {rank.host: rank.late_seconds or 0.0 for rank in tempo.ranks}
+def _hub_is_late(timing: StepTiming, hub: str) -> bool:
+    late = {rank.host: rank.late_seconds or 0.0 for rank in timing.ranks}
     return late.get(hub, 0.0) >= max(late.values(), default=0.0) > 0
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.slow.slowdown import cost_text, exchange_seconds, is_exchange_worth, steady_tempo
+from paceline.diagnosis.slow.slowdown import cost_text, exchange_seconds, is_exchange_worth, steady_timing
 from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 
 TITLE = "wrong network path"
@@ -28,25 +28,25 @@ Source: NCCL documentation, "Environment Variables"; aws-ofi-nccl.
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    tempo = steady_tempo(case)
-    if len({rank.host for rank in tempo.ranks}) < 2:
+    timing = steady_timing(case)
+    if len({rank.host for rank in timing.ranks}) < 2:
         return
-    cost = exchange_seconds(tempo)
-    if not is_exchange_worth(tempo):
+    cost = exchange_seconds(timing)
+    if not is_exchange_worth(timing):
         return
-    if not case.looks and not case.tails:
+    if not case.snapshots and not case.tails:
         raise Unknown("the ranks' environment and output")
-    for rank, look in sorted(case.looks.items()):
-        said = _said(look.environment, case.tails.get(rank, ""))
+    for rank, snapshot in sorted(case.snapshots.items()):
+        said = _said(snapshot.environment, case.tails.get(rank, ""))
         if said:
             yield CauseFinding(
                 code="S12",
                 title=TITLE,
                 level=Level.SLOW,
                 ranks=(rank,),
-                hosts=(look.host,),
+                hosts=(snapshot.host,),
                 confidence=Confidence.LIKELY,
-                saw=(said, cost_text(cost or 0.0, tempo) + ", at most"),
+                saw=(said, cost_text(cost or 0.0, timing) + ", at most"),
                 next=(
                     "name the fast interface: NCCL_SOCKET_IFNAME / GLOO_SOCKET_IFNAME; NCCL_DEBUG=INFO says which one is used",
                 ),

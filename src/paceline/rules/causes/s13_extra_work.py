@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level, RankTiming, StepTiming
-from paceline.diagnosis.slow.slowdown import cost_text, excess, is_worth, milliseconds, steady_tempo
+from paceline.diagnosis.slow.slowdown import cost_text, excess, is_worth, milliseconds, steady_timing
 from paceline.diagnosis.stacks import frames_of, site_of
 from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 
@@ -37,25 +37,25 @@ Source: torch.distributed.checkpoint documentation, async_save.
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    tempo = steady_tempo(case)
-    if len(tempo.ranks) < 2:
+    timing = steady_timing(case)
+    if len(timing.ranks) < 2:
         return
-    lags_known = all(rank.late_seconds is not None for rank in tempo.ranks)
+    lags_known = all(rank.late_seconds is not None for rank in timing.ranks)
     found = False
-    late, saves = excess(tempo, lambda one: one.late_seconds), excess(tempo, lambda one: one.checkpoint_seconds)
-    for rank in tempo.ranks:
+    late, saves = excess(timing, lambda one: one.late_seconds), excess(timing, lambda one: one.checkpoint_seconds)
+    for rank in timing.ranks:
         if rank.periodic is None and (rank.checkpoint_count or 0) < LEAST_SAVES:
             continue
         gain = (saves if rank.periodic is None else late).get(rank.rank)
-        if is_worth(gain, tempo):
+        if is_worth(gain, timing):
             found = True
-            yield _finding(case, tempo, rank, gain or 0.0, saves.get(rank.rank, 0.0))
+            yield _finding(case, timing, rank, gain or 0.0, saves.get(rank.rank, 0.0))
     if not found and not lags_known:
         raise Unknown("how late each rank is in each step (the flight recorders)")
 
 
-def _finding(case: Case, tempo: StepTiming, rank: RankTiming, gain: float, saves: float) -> CauseFinding:
-    saw = [cost_text(gain, tempo)]
+def _finding(case: Case, timing: StepTiming, rank: RankTiming, gain: float, saves: float) -> CauseFinding:
+    saw = [cost_text(gain, timing)]
     if rank.periodic is not None:
         saw.insert(
             0,
@@ -87,8 +87,8 @@ def _finding(case: Case, tempo: StepTiming, rank: RankTiming, gain: float, saves
 
 
 def _seen(case: Case, rank: int) -> str:
-    look = case.looks.get(rank)
-    for frame in frames_of(look) if look is not None else ():
+    snapshot = case.snapshots.get(rank)
+    for frame in frames_of(snapshot) if snapshot is not None else ():
         word = next((name for part, name in _WORK.items() if frame.users and part in frame.function.lower()), None)
         if word is not None:
             return f"{site_of(frame)} ({word})"

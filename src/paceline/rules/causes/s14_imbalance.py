@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.slow.slowdown import cost_text, is_crowded, late_ranks, steady_tempo
+from paceline.diagnosis.slow.slowdown import cost_text, is_crowded, late_ranks, steady_timing
 from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 
 TITLE = "batch imbalance"
@@ -27,21 +27,21 @@ LEAST_FRACTION = 0.2
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    tempo = steady_tempo(case)
-    if len(tempo.ranks) < 2:
+    timing = steady_timing(case)
+    if len(timing.ranks) < 2:
         return
-    shares = [rank.last_fraction for rank in tempo.ranks if rank.last_fraction is not None]
-    if tempo.spread_seconds is None or len(shares) < len(tempo.ranks):
+    shares = [rank.last_fraction for rank in timing.ranks if rank.last_fraction is not None]
+    if timing.spread_seconds is None or len(shares) < len(timing.ranks):
         raise Unknown("how late each rank is in each step (the flight recorders)")
-    if tempo.spread is None:
+    if timing.spread is None:
         raise Unknown("how late each rank is, over enough steps (16)")
     # Ranks that share a busy machine are also a little late in turn, so the threshold is higher than for one rank.
-    if tempo.spread.low < LEAST_FRACTION * tempo.step_seconds or late_ranks(tempo) is not None:
+    if timing.spread.low < LEAST_FRACTION * timing.step_seconds or late_ranks(timing) is not None:
         return
-    if is_crowded(tempo, (host.host for host in tempo.hosts)):
+    if is_crowded(timing, (host.host for host in timing.hosts)):
         raise Unknown("whether the batches or the crowded CPUs make the ranks late in turn")
     even = 1 / len(shares)
-    pauses = [rank for rank in tempo.ranks if rank.periodic is not None]
+    pauses = [rank for rank in timing.ranks if rank.periodic is not None]
     # In nearly each step some rank is late, and each rank is late in turn.
     if pauses or sum(shares) < 0.5 or max(shares) > max(2 * even, 0.7):
         return
@@ -52,7 +52,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         confidence=Confidence.LIKELY,
         saw=(
             f"a rank is late in {sum(shares):.0%} of the steps, none of them in more than {max(shares):.0%}",
-            cost_text(tempo.spread_seconds, tempo),
+            cost_text(timing.spread_seconds, timing),
         ),
         ruled_out=("S01 straggler: the late rank changes from step to step",),
         next=("give each rank the same number of tokens per step: batch by length, or pack sequences",),

@@ -6,7 +6,7 @@ from statistics import median
 
 from paceline.diagnosis.case import Case, Level, StepTiming
 from paceline.diagnosis.slow.noise import chance_of_count
-from paceline.diagnosis.slow.slowdown import cost_text, is_crowded, is_worth, steady_tempo
+from paceline.diagnosis.slow.slowdown import cost_text, is_crowded, is_worth, steady_timing
 from paceline.diagnosis.slow.step_timing import WORTH_FRACTION
 from paceline.facts import RankRecord, Step
 from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
@@ -34,8 +34,8 @@ Source: Python documentation, gc; OSDI'25, "Understanding Stragglers in Large Mo
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    tempo = steady_tempo(case)
-    if len(tempo.ranks) < 2:
+    timing = steady_timing(case)
+    if len(timing.ranks) < 2:
         return
     records = [record for record in case.ranks.values() if len(record.steps) >= LEAST_STEPS]
     if len(records) < 2:
@@ -51,25 +51,25 @@ def find(case: Case) -> Iterator[CauseFinding]:
     # Evaluations, saves and downloads are few and long: one of them has most of the cost.
     if max(longest) > sum(longest) / 2:
         return
-    if not is_worth(cost, tempo) or not _come_often(len(together), cost, tempo):
+    if not is_worth(cost, timing) or not _come_often(len(together), cost, timing):
         return
-    if is_crowded(tempo, (host.host for host in tempo.hosts)):
+    if is_crowded(timing, (host.host for host in timing.hosts)):
         raise Unknown("whether the ranks pause by themselves or wait for a CPU")
     yield CauseFinding(
         code="S15",
         title=TITLE,
         level=Level.SLOW,
         confidence=Confidence.LIKELY,
-        saw=(f"{len(together)} single steps paused, on {len(ranks)} ranks, never all at once", cost_text(cost, tempo)),
+        saw=(f"{len(together)} single steps paused, on {len(ranks)} ranks, never all at once", cost_text(cost, timing)),
         next=(
             "call gc.freeze() and gc.disable() after the start, then gc.collect() on all ranks every few hundred steps",
         ),
     )
 
 
-def _come_often(count: int, cost: float, tempo: StepTiming) -> bool:
+def _come_often(count: int, cost: float, timing: StepTiming) -> bool:
     """Whether so many pauses would be rare if they cost only half a tenth of the step in the long run."""
-    least = WORTH_FRACTION * tempo.step_seconds / 2
+    least = WORTH_FRACTION * timing.step_seconds / 2
     return chance_of_count(count, count * least / cost) < _CHANCE
 
 

@@ -11,7 +11,7 @@ from paceline.diagnosis.slow.slowdown import (
     is_exchange_worth,
     late_ranks,
     milliseconds,
-    steady_tempo,
+    steady_timing,
 )
 from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 
@@ -36,18 +36,18 @@ Source: nccl-tests doc/PERFORMANCE.md, latency and bandwidth; torch DDP notes.
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    tempo = steady_tempo(case)
-    if len(tempo.ranks) < 2 or not is_exchange_measured(tempo):
+    timing = steady_timing(case)
+    if len(timing.ranks) < 2 or not is_exchange_measured(timing):
         return
-    cost = exchange_seconds(tempo)
-    if cost is None or cost < EXCHANGE_FRACTION * tempo.step_seconds:
+    cost = exchange_seconds(timing)
+    if cost is None or cost < EXCHANGE_FRACTION * timing.step_seconds:
         return
-    if tempo.step_bytes is None or not tempo.collectives_per_step:
+    if timing.step_bytes is None or not timing.collectives_per_step:
         raise Unknown("the sizes of the collectives of a step")
-    mean = tempo.step_bytes / tempo.collectives_per_step
-    if mean >= SMALL_BYTES or late_ranks(tempo) is not None or not is_exchange_worth(tempo):
+    mean = timing.step_bytes / timing.collectives_per_step
+    if mean >= SMALL_BYTES or late_ranks(timing) is not None or not is_exchange_worth(timing):
         return
-    if is_crowded(tempo, (host.host for host in tempo.hosts)):
+    if is_crowded(timing, (host.host for host in timing.hosts)):
         raise Unknown("whether starting the exchange takes the time, or waiting for a CPU")
     yield CauseFinding(
         code="S16",
@@ -55,8 +55,8 @@ def find(case: Case) -> Iterator[CauseFinding]:
         level=Level.SLOW,
         confidence=Confidence.LIKELY,
         saw=(
-            f"{tempo.collectives_per_step:.0f} collectives a step of {mean / 1024:.1f} KB each take {milliseconds(cost)}",
-            cost_text(cost, tempo) + ", at most",
+            f"{timing.collectives_per_step:.0f} collectives a step of {mean / 1024:.1f} KB each take {milliseconds(cost)}",
+            cost_text(cost, timing) + ", at most",
         ),
         ruled_out=("S01 straggler: all ranks arrive together",),
         next=("use a larger batch per rank, gradient accumulation with no_sync(), or bucket_cap_mb=100",),

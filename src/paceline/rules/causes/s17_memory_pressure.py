@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.slow.slowdown import cost_text, is_worth, late_ranks, ranks_on, steady_tempo
+from paceline.diagnosis.slow.slowdown import cost_text, is_worth, late_ranks, ranks_on, steady_timing
 from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 
 TITLE = "memory pressure"
@@ -25,19 +25,19 @@ Source: Linux, Documentation/accounting/psi.rst.
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    tempo = steady_tempo(case)
-    if len(tempo.ranks) < 2:
+    timing = steady_timing(case)
+    if len(timing.ranks) < 2:
         return
-    looked = {host.host: _pressure(case, host.host, host.pressure_memory) for host in tempo.hosts}
-    if all(pressure is None for pressure in looked.values()):
+    pressures = {host.host: _pressure(case, host.host, host.pressure_memory) for host in timing.hosts}
+    if all(pressure is None for pressure in pressures.values()):
         raise Unknown("memory pressure (the kernel's pressure stall information)")
-    for host in tempo.hosts:
-        pressure, ranks = looked[host.host], ranks_on(tempo, host.host)
+    for host in timing.hosts:
+        pressure, ranks = pressures[host.host], ranks_on(timing, host.host)
         if pressure is None or pressure < PRESSURE_FRACTION or not ranks:
             continue
-        late = late_ranks(tempo) if len({rank.host for rank in tempo.ranks}) > 1 else None
-        gain = late.gain_seconds if late and set(late.numbers) & set(ranks) else pressure * tempo.step_seconds
-        if is_worth(gain, tempo):
+        late = late_ranks(timing) if len({rank.host for rank in timing.ranks}) > 1 else None
+        gain = late.gain_seconds if late and set(late.numbers) & set(ranks) else pressure * timing.step_seconds
+        if is_worth(gain, timing):
             swap = f", {(host.swap_used_bytes or 0) / 2**30:.1f} GiB are swapped out" if host.swap_used_bytes else ""
             yield CauseFinding(
                 code="S17",
@@ -49,14 +49,14 @@ def find(case: Case) -> Iterator[CauseFinding]:
                 since_step=late.since_step if late else None,
                 saw=(
                     f"tasks on {host.host} waited for memory in {pressure:.0%} of the time{swap}",
-                    cost_text(gain, tempo) + ", about",
+                    cost_text(gain, timing) + ", about",
                 ),
                 next=("use smaller batches, fewer DataLoader workers, or more memory",),
             )
 
 
 def _pressure(case: Case, host: str, measured: float | None) -> float | None:
-    seen = case.host_looks.get(host)
+    seen = case.host_snapshots.get(host)
     return measured if measured is not None else seen.pressure_memory if seen is not None else None
 
 

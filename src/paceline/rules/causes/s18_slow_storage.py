@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level, RankTiming
-from paceline.diagnosis.slow.slowdown import cost_text, is_beyond_noise, steady_tempo
+from paceline.diagnosis.slow.slowdown import cost_text, is_beyond_noise, steady_timing
 from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
 
 TITLE = "slow storage"
@@ -25,14 +25,14 @@ Source: Linux, Documentation/accounting/psi.rst.
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    tempo = steady_tempo(case)
-    if len(tempo.ranks) < 2:
+    timing = steady_timing(case)
+    if len(timing.ranks) < 2:
         return
     waiting: dict[str, list[RankTiming]] = {}
-    for rank in tempo.ranks:
-        if is_beyond_noise(rank.data, tempo):
+    for rank in timing.ranks:
+        if is_beyond_noise(rank.data, timing):
             waiting.setdefault(rank.host, []).append(rank)
-    for host in tempo.hosts:
+    for host in timing.hosts:
         ranks = waiting.get(host.host)
         if not ranks:
             continue
@@ -50,7 +50,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             confidence=Confidence.LIKELY,
             saw=(
                 f"tasks on {host.host} waited for IO in {host.pressure_io:.0%} of the time",
-                cost_text(gain, tempo) + ", at most",
+                cost_text(gain, timing) + ", at most",
             ),
             ruled_out=("S05 data-loading bound by its own work: the wait is for storage",),
             next=("copy the data to a local disk before the start, or give the volume more throughput",),

@@ -126,7 +126,7 @@ def page_facts(recorded: Recorded) -> dict[str, Any]:
             for host in evidence.hosts
         ],
         "sensors_missing": list(_sensors_missing(evidence.events)),
-        "stacks_text": stack_text(run.id, tuple(case.looks.values()), lasts=case.lasts) if case.looks else None,
+        "stacks_text": stack_text(run.id, tuple(case.snapshots.values()), lasts=case.lasts) if case.snapshots else None,
         "told": events,
         "logs": [msgspec.to_builtins(one) for one in recorded.logs],
         "not_judged": list(dict.fromkeys((*recorded.diagnosis.not_judged, *evidence.not_judged))),

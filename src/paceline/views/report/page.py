@@ -384,7 +384,7 @@ def _who_is_late(facts: Facts) -> str:
 
 
 def _stall_mark(facts: Facts) -> Facts | None:
-    """The last standstill that lasted to the end of the run or of the attempt."""
+    """The last stall that lasted to the end of the run or of the attempt."""
     return next((mark for mark in reversed(facts["marks"]) if mark["kind"] == "standstill"), None)
 
 

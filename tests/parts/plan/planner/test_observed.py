@@ -103,13 +103,13 @@ def test_the_load_of_a_host_is_that_of_the_steps():
     assert (load.cpu_count, load.busy_fraction, load.waited_fraction) == (2, pytest.approx(0.95), pytest.approx(0.5))
 
 
-def test_a_tempo_says_who_comes_late():
-    tempo = {
+def test_a_timing_says_who_comes_late():
+    timing = {
         "attempt": 0,
         "step_bytes": 400.0,
         "ranks": [{"rank": 0, "late_seconds": 0.0}, {"rank": 1, "late_seconds": 0.03}],
     }
-    seen = observed(recording(rank(0, steps(25)), rank(1, steps(25)), events=[{"event": "tempo", "tempo": tempo}]))
+    seen = observed(recording(rank(0, steps(25)), rank(1, steps(25)), events=[{"event": "tempo", "tempo": timing}]))
     assert seen.late_seconds == {0: 0.0, 1: 0.03} and seen.step_bytes == 400.0
 
 

@@ -68,20 +68,20 @@ class LocalEngine(DetachedEngine):
         if request.job.package is not None:
             directory = run_dir / "code"
             unpack(Path(request.job.package.archive), directory)
-        leash, held = os.pipe()
+        lifeline, held = os.pipe()
         file = replace(host_file(request.job, port=0), run_dir=str(run_dir.parent))
         with job_descriptor(file) as (descriptor, argv):
             job = subprocess.Popen(
                 [
-                    *(sys.executable, "-P", "-m", "paceline.launch.programs.leashed", str(leash)),
+                    *(sys.executable, "-P", "-m", "paceline.launch.programs.lifeline", str(lifeline)),
                     *(*argv, "--local-hosts", str(request.job.hosts)),
                 ],
                 cwd=directory,
                 env={**environ, **request.job.environment},
                 stdin=subprocess.DEVNULL,
-                pass_fds=[leash, descriptor],
+                pass_fds=[lifeline, descriptor],
             )
-        os.close(leash)
+        os.close(lifeline)
         try:
             return _wait(job)
         finally:

@@ -1,6 +1,6 @@
 """The actor that runs one host's agent. Ray sends it to the node by value, so that it can report there that paceline is missing.
 
-The agent is a separate process in its own session. The pipe to its stdin is the leash: if the actor's process ends for any reason, the
+The agent is a separate process in its own session. The pipe to its stdin is the lifeline: if the actor's process ends for any reason, the
 agent ends its ranks. Ray kills this process's children with it, and then the agent's guardian ends the ranks.
 """
 
@@ -34,7 +34,7 @@ class AgentActor:
     def __init__(self) -> None:
         self._root: Path | None = None
         self._mark = uuid.uuid4().hex
-        self._leash = -1
+        self._lifeline = -1
         self._agent: subprocess.Popen[bytes] | None = None
         self._streams: dict[str, Output] = {}
 
@@ -97,7 +97,7 @@ class AgentActor:
         return changes(self._root / "runs" / run_id, known)
 
     def stop(self, now: bool) -> None:
-        """Send SIGTERM to the agent; with `now`, close its leash at once."""
+        """Send SIGTERM to the agent; with `now`, close its lifeline at once."""
         agent = self._agent
         if agent is None or agent.poll() is not None:
             return
@@ -119,7 +119,7 @@ class AgentActor:
 
     def _lay(self, code: bytes | None) -> None:
         self._root = Path(tempfile.mkdtemp(prefix="paceline-ray-"))
-        self._leash = sweep_behind(self._root, self._mark)
+        self._lifeline = sweep_behind(self._root, self._mark)
         directory = self._root / "code"
         if code is None:
             directory.mkdir()

@@ -37,23 +37,23 @@ class Agent:
     connection: SshConnection
     """The connection over which the agent was started."""
     process: Process
-    """The ssh process that runs the agent. Its stdin is the agent's leash: the agent ends its ranks when it closes."""
+    """The ssh process that runs the agent. Its stdin is the agent's lifeline: the agent ends its ranks when it closes."""
     lost: str | None = None
     """Why the host counts as lost; None: the host is not lost."""
 
     def tell(self, line: str) -> None:
-        """Write a line to the agent's leash. If the agent has ended, do nothing."""
+        """Write a line to the agent's lifeline. If the agent has ended, do nothing."""
         assert self.process.stdin is not None
         if self.process.returncode is None and not self.process.stdin.is_closing():
             self.process.stdin.write(f"{line}\n".encode())
 
     def let_go(self) -> None:
-        """Close the leash: the agent ends its ranks at once."""
+        """Close the lifeline: the agent ends its ranks at once."""
         assert self.process.stdin is not None
         self.process.stdin.close()
 
     def kill(self) -> None:
-        """End the local ssh process. The processes on the host then end by their leash."""
+        """End the local ssh process. The processes on the host then end by their lifeline."""
         if self.process.returncode is None:
             kill(self.process)
 
@@ -102,7 +102,7 @@ class Agents:
         self._beating = asyncio.get_running_loop().create_task(self._beat())
 
     def stop(self, name: str) -> None:
-        """Ask the coordinator to stop the job; it tells the other agents. The second call closes every leash."""
+        """Ask the coordinator to stop the job; it tells the other agents. The second call closes every lifeline."""
         self.asked.append(name)
         self._asked_at = time.monotonic()
         if len(self.asked) > 1:

@@ -1,4 +1,4 @@
-"""Runs a job on hosts over SSH. The user's own ssh starts one agent on each host, and a process of ours holds the agents' leashes.
+"""Runs a job on hosts over SSH. The user's own ssh starts one agent on each host, and a process of ours holds the agents' lifelines.
 
 The options of `--option KEY=VALUE` are in parts/engines/ssh/options.py.
 """

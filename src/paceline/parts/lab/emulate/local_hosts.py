@@ -36,7 +36,7 @@ _GUARDIAN = "job-guardian"
 class _Ends:
     """The file descriptors of one agent."""
 
-    leash: int
+    lifeline: int
     """This pipe closes when the process that started the agent has ended."""
     relays: Sequence[tuple[int, int]] = ()
     """Pipes with the output of other agents, each with the descriptor to write the output to."""
@@ -150,15 +150,15 @@ def _with_token(environ: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _run_agents(count: int, start: Callable[[int, _Ends], subprocess.Popen[bytes]]) -> int:
-    """Start an agent for each host, with one end of a leash pipe, and wait until all have ended. Returns the first agent's exit code."""
-    leash, held = os.pipe()
+    """Start an agent for each host, with one end of a lifeline pipe, and wait until all have ended. Returns the first agent's exit code."""
+    lifeline, held = os.pipe()
     pipes = [(os.pipe(), os.pipe()) for _ in range(count - 1)]
     relays = [(pipe[0], fd) for pair in pipes for pipe, fd in zip(pair, (1, 2), strict=True)]
     agents: list[subprocess.Popen[bytes]] = []
     try:
-        agents.append(start(0, _Ends(leash, relays=relays)))
-        agents += [start(place, _Ends(leash, output=(out[1], err[1]))) for place, (out, err) in enumerate(pipes, 1)]
-        for fd in (leash, *(pipe[1] for pair in pipes for pipe in pair)):
+        agents.append(start(0, _Ends(lifeline, relays=relays)))
+        agents += [start(place, _Ends(lifeline, output=(out[1], err[1]))) for place, (out, err) in enumerate(pipes, 1)]
+        for fd in (lifeline, *(pipe[1] for pair in pipes for pipe in pair)):
             os.close(fd)
         return _wait(agents)
     finally:
@@ -174,7 +174,7 @@ def _run_agents(count: int, start: Callable[[int, _Ends], subprocess.Popen[bytes
 def _let_end(agents: Sequence[subprocess.Popen[bytes]]) -> None:
     """Give the agents time to end. An agent that reached the first agent learns from it that the job ended, and can say why.
 
-    If the leash closed at once, the agent would only know that the leash closed.
+    If the lifeline closed at once, the agent would only know that the lifeline closed.
     """
     ends_at = time.monotonic() + _OWN_END_SECONDS
     while any(agent.poll() is None for agent in agents) and time.monotonic() < ends_at:
@@ -216,7 +216,7 @@ def _free_port(address: str) -> int:
 def _start_agent(
     file: JobFile, ends: _Ends, environment: Mapping[str, str], command: Sequence[str]
 ) -> subprocess.Popen[bytes]:
-    file = replace(file, setup=replace(file.setup, leash=ends.leash, relays=tuple(ends.relays)))
+    file = replace(file, setup=replace(file.setup, leash=ends.lifeline, relays=tuple(ends.relays)))
     out, err = ends.output or (None, None)
     with job_descriptor(file) as (descriptor, argv):
         # The agent gets its own session. So Ctrl-C reaches it once, through this process, and not a second time from the terminal.
@@ -225,7 +225,7 @@ def _start_agent(
             env=environment,
             stdout=out,
             stderr=err,
-            pass_fds=[descriptor, ends.leash, *(reading for reading, _ in ends.relays)],
+            pass_fds=[descriptor, ends.lifeline, *(reading for reading, _ in ends.relays)],
             start_new_session=True,
         )
 
@@ -233,7 +233,7 @@ def _start_agent(
 def _wait(agents: Sequence[subprocess.Popen[bytes]]) -> int:
     """Forward signals until the first agent has ended. Returns its exit code, or 200 if it was killed before it could give one.
 
-    Without the first agent there is no job. Agents that never reached it are then ended by their leash, so they must not wait for it.
+    Without the first agent there is no job. Agents that never reached it are then ended by their lifeline, so they must not wait for it.
     """
     passed_on: set[int] = set()
 

@@ -19,15 +19,15 @@ def rounds(count: int) -> list[list[tuple[int, int]]]:
     """Every pair of `count` members once, in the fewest rounds. No member is in two pairs of one round.
 
     Holds:   rounds(4) has 3 rounds of 2 pairs; rounds(3) has 3 rounds of 1
-    Source:  the circle method of round-robin tournaments: one member stays, the others move on by a seat
+    Source:  the circle method of round-robin tournaments: one member stays, the others move on by one place
     """
-    seats = list(range(count + count % 2))
+    circle = list(range(count + count % 2))
     found = []
-    for _ in range(len(seats) - 1):
-        half = len(seats) // 2
-        facing = zip(seats[:half], reversed(seats[half:]), strict=True)
+    for _ in range(len(circle) - 1):
+        half = len(circle) // 2
+        facing = zip(circle[:half], reversed(circle[half:]), strict=True)
         found.append([(min(pair), max(pair)) for pair in facing if max(pair) < count])
-        seats = [seats[0], seats[-1], *seats[1:-1]]
+        circle = [circle[0], circle[-1], *circle[1:-1]]
     return [one for one in found if one]
 
 

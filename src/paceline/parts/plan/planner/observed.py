@@ -102,7 +102,7 @@ def observed(found: Evidence) -> ObservedRun | None:
         _mean(one[name] for one in parts) for name in ("data", "communication", "checkpoint")
     )
     known = None not in (loading, communication, checkpoint)
-    tempo = _tempo(found, attempt)
+    timing = _timing(found, attempt)
     measurement = Measurement(
         hosts=max(len({record.host for record in ranks}), _hosts_of(found, attempt)),
         devices=max([len(ranks), *(record.world_size or 0 for record in ranks)]),
@@ -122,8 +122,8 @@ def observed(found: Evidence) -> ObservedRun | None:
         checkpoint_seconds=checkpoint,
         ranks=tuple(_rank_steps(record, steady[record.rank], part) for record, part in zip(ranks, parts, strict=True)),
         hosts=tuple(_loads(found, ranks, steady)),
-        late_seconds=_late(tempo),
-        step_bytes=tempo.get("step_bytes"),
+        late_seconds=_late(timing),
+        step_bytes=timing.get("step_bytes"),
         startup_seconds=_startup(found, ranks),
         device_memory_bytes=_device_memory(found),
     )
@@ -212,7 +212,7 @@ def _startup(found: Evidence, ranks: Sequence[RankRecord]) -> float | None:
 # ------------------------------------------------------------------------------------------------------------- the machines
 
 
-def _tempo(found: Evidence, attempt: int) -> Mapping[str, Any]:
+def _timing(found: Evidence, attempt: int) -> Mapping[str, Any]:
     newest = [
         event["tempo"]
         for event in found.events
@@ -223,13 +223,13 @@ def _tempo(found: Evidence, attempt: int) -> Mapping[str, Any]:
     return newest[-1] if newest else {}
 
 
-def _late(tempo: Mapping[str, Any]) -> dict[int, float] | None:
+def _late(timing: Mapping[str, Any]) -> dict[int, float] | None:
     """How late each rank is; if it was judged, only ranks that the others wait for beyond chance."""
-    held_up = tempo.get("held_up")
+    held_up = timing.get("held_up")
     if isinstance(held_up, dict):
         gain = held_up.get("gain") or {}
         return {rank: float(gain.get("seconds", 0.0)) for rank in held_up.get("ranks") or ()}
-    ranks = [one for one in tempo.get("ranks") or () if isinstance(one, dict)]
+    ranks = [one for one in timing.get("ranks") or () if isinstance(one, dict)]
     late = {one["rank"]: float(one["late_seconds"]) for one in ranks if one.get("late_seconds") is not None}
     return late or None
 

@@ -106,15 +106,15 @@ def run(args: argparse.Namespace) -> int:
     _refuse_a_run(args)
     words = (*(str(one) for one in (Severity.ERROR, Severity.WARNING)), _NEVER)
     wanted = fail_on(args.fail_on or (str(Severity.ERROR),), (*words, "F11", "F13"), shown=(*words, "codes"))
-    look = look_at(_files(args.run_argv))
+    inspection = look_at(_files(args.run_argv))
     if args.json:
-        print(json_text(resume_facts(look)))
+        print(json_text(resume_facts(inspection)))
     elif args.show:
-        print("\n".join(look.diffs) or "no loop gets a call")
+        print("\n".join(inspection.diffs) or "no loop gets a call")
     else:
         width, plain = room(sys.stdout), ascii_only(sys.stdout)
-        print(resume_text(look, width=width, ascii_only=plain, color=use_color(args.color, sys.stdout)))
-    return int(any(found.code in wanted or str(found.severity) in wanted for found in look.findings))
+        print(resume_text(inspection, width=width, ascii_only=plain, color=use_color(args.color, sys.stdout)))
+    return int(any(found.code in wanted or str(found.severity) in wanted for found in inspection.findings))
 
 
 def _refuse_a_run(args: argparse.Namespace) -> None:

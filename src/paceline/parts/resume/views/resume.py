@@ -3,7 +3,7 @@
 import msgspec
 
 from paceline.findings import Finding
-from paceline.parts.resume.resumable import LookedAtLoop, ResumeLook
+from paceline.parts.resume.resumable import InspectedLoop, ResumeInspection
 from paceline.views.error import error_text
 from paceline.views.table import table
 
@@ -12,8 +12,8 @@ class ResumeDocument(msgspec.Struct, frozen=True, kw_only=True, tag_field="schem
     """The same for programs."""
 
     can_resume: bool | None
-    """Whether a job with --resume auto goes on after a killed rank, by the look of it; None: it cannot be seen."""
-    loops: tuple[LookedAtLoop, ...]
+    """Whether a job with --resume auto goes on after a killed rank, as far as its files show; None: it cannot be seen."""
+    loops: tuple[InspectedLoop, ...]
     """The loops that go on, in the order of the files and of their text."""
     findings: tuple[Finding, ...]
     """What hinders a resume."""
@@ -23,35 +23,39 @@ class ResumeDocument(msgspec.Struct, frozen=True, kw_only=True, tag_field="schem
     """Files that are not Python."""
 
 
-def resume_text(look: ResumeLook, *, width: int | None = 100, ascii_only: bool = False, color: bool = False) -> str:
+def resume_text(
+    inspection: ResumeInspection, *, width: int | None = 100, ascii_only: bool = False, color: bool = False
+) -> str:
     """One line per loop, each finding in its four parts, then one line that sums it up."""
     rows = [
         (f"{loop.file}:{loop.line}", loop.text, "trains" if loop.trains else "named by steps" if loop.by_hand else "")
-        for loop in look.loops
+        for loop in inspection.loops
     ]
     blocks = [table(("LOOP", "LINE", ""), rows, width=width, ascii_only=ascii_only)] if rows else []
-    blocks += [error_text(finding, color=color) for finding in look.findings]
-    return "\n".join([*blocks, *(f"not judged: {path} is not Python" for path in look.not_judged), _closing(look)])
+    blocks += [error_text(finding, color=color) for finding in inspection.findings]
+    return "\n".join(
+        [*blocks, *(f"not judged: {path} is not Python" for path in inspection.not_judged), _closing(inspection)]
+    )
 
 
-def resume_facts(look: ResumeLook) -> ResumeDocument:
+def resume_facts(inspection: ResumeInspection) -> ResumeDocument:
     """The same for a program."""
-    shown = {name: getattr(look, name) for name in ("loops", "findings", "diffs", "not_judged")}
-    return ResumeDocument(can_resume=can_resume(look), **shown)
+    shown = {name: getattr(inspection, name) for name in ("loops", "findings", "diffs", "not_judged")}
+    return ResumeDocument(can_resume=can_resume(inspection), **shown)
 
 
-def can_resume(look: ResumeLook) -> bool | None:
-    """Whether `--resume auto` would go on after a kill, by the look of it; None: that cannot be seen."""
-    if any(str(finding.severity) == "error" for finding in look.findings):
+def can_resume(inspection: ResumeInspection) -> bool | None:
+    """Whether `--resume auto` would go on after a kill, as far as its files show; None: that cannot be seen."""
+    if any(str(finding.severity) == "error" for finding in inspection.findings):
         return False
-    return True if any(loop.trains for loop in look.loops) and not look.findings else None
+    return True if any(loop.trains for loop in inspection.loops) and not inspection.findings else None
 
 
-def _closing(look: ResumeLook) -> str:
-    found = can_resume(look)
+def _closing(inspection: ResumeInspection) -> str:
+    found = can_resume(inspection)
     if found is None:
         return "resume: not certain; `paceline run --resume auto` trains, and says if it cannot keep the state"
     if not found:
         return "resume: no; `paceline run --resume auto` trains, and keeps no state"
-    places = ", ".join(f"{loop.file}:{loop.line}" for loop in look.loops if loop.trains)
+    places = ", ".join(f"{loop.file}:{loop.line}" for loop in inspection.loops if loop.trains)
     return f"resume: yes, at the head of {places}"

@@ -1,7 +1,7 @@
 """One host of a job as a process, with its own /etc/hosts and /opt/ml. It runs the host's program, and no process remains.
 
 This is a separate program: `main([SPEC])`. It starts the host's program in its own session and forwards SIGTERM. When that program has
-ended, it ends all processes that the program left. When the server ends, in whatever way, its end of the leash pipe closes, and this
+ended, it ends all processes that the program left. When the server ends, in whatever way, its end of the lifeline pipe closes, and this
 program kills the whole host. Standard library only.
 """
 
@@ -32,7 +32,7 @@ _CANNOT_START = 127
 class HostSpec:
     """The settings of a host. `tree` "": /opt/ml is left alone. `to_all`: SIGTERM goes to the program's whole process group.
 
-    `leash`: a descriptor that reaches end of file when the server has ended.
+    `lifeline`: a descriptor that reaches end of file when the server has ended.
     """
 
     name: str
@@ -42,7 +42,7 @@ class HostSpec:
     directory: str
     argv: Sequence[str]
     to_all: bool
-    leash: int
+    lifeline: int
 
 
 def program(spec: HostSpec) -> list[str]:
@@ -105,7 +105,7 @@ def _become(spec: HostSpec) -> None:
 
 def _execute(spec: HostSpec) -> None:
     os.setsid()
-    os.close(spec.leash)
+    os.close(spec.lifeline)
     try:
         os.chdir(spec.directory)
         os.execvp(spec.argv[0], list(spec.argv))
@@ -120,10 +120,10 @@ def _keep(child: int, spec: HostSpec) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, pass_on)
-    leashed = True
+    has_lifeline = True
     while (status := _ended(child)) is None:
-        if select.select([spec.leash] if leashed else [], [], [], _LOOK_SECONDS)[0]:
-            leashed = False
+        if select.select([spec.lifeline] if has_lifeline else [], [], [], _LOOK_SECONDS)[0]:
+            has_lifeline = False
             _signal(child, signal.SIGKILL, whole_group=True)
     _end_the_rest()
     code = os.waitstatus_to_exitcode(status)

@@ -30,17 +30,17 @@ class HostProcesses:
         self._tell = tell
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._readers: list[threading.Thread] = []
-        self._leash: int | None = None
+        self._lifeline: int | None = None
         self.exits: dict[str, Exit] = {}
 
     def start(
-        self, specs: Sequence[HostSpec], environments: Mapping[str, Mapping[str, str]], leash: tuple[int, int]
+        self, specs: Sequence[HostSpec], environments: Mapping[str, Mapping[str, str]], lifeline: tuple[int, int]
     ) -> None:
-        """Start every host. `leash`: the two ends of a pipe. The first end is in every spec, and both are closed in the end.
+        """Start every host. `lifeline`: the two ends of a pipe. The first end is in every spec, and both are closed in the end.
 
         Raises:  OSError: this machine cannot start another process
         """
-        reading, self._leash = leash
+        reading, self._lifeline = lifeline
         try:
             for spec in specs:
                 process = subprocess.Popen(
@@ -80,9 +80,9 @@ class HostProcesses:
 
     def close(self) -> None:
         """Kill every host that still runs, and read the last lines."""
-        if self._leash is not None:
-            os.close(self._leash)
-            self._leash = None
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
         for process in self._processes.values():
             process.wait()
         self.look()

@@ -104,12 +104,12 @@ class JobRunner:
         self._checkpoints.fetch(self._goes_on)
 
     def _start(self) -> None:
-        leash = os.pipe()
+        lifeline = os.pipe()
         token, port = secrets.token_hex(16), free_port(next(iter(self._addresses.values())))
-        specs = [self._spec(place, leash[0], port) for place in self._places]
+        specs = [self._spec(place, lifeline[0], port) for place in self._places]
         environments = {place.name: self._environment(place, token) for place in self._places}
         self._shelf.apply(self._record.name, StageReached(to=Secondary.TRAINING))
-        self._crew.start(specs, environments, leash)
+        self._crew.start(specs, environments, lifeline)
 
     def _watch(self) -> None:
         started = last_sent = time.monotonic()
@@ -183,7 +183,7 @@ class JobRunner:
         start = "AlgorithmError: "
         return f"{start}{text[: REASON_CHARACTERS - len(start) - len(end)]}{end}"
 
-    def _spec(self, place: HostDir, leash: int, port: int) -> HostSpec:
+    def _spec(self, place: HostDir, lifeline: int, port: int) -> HostSpec:
         argv, directory, to_all = self._argv(place, port)
         return HostSpec(
             name=place.name,
@@ -193,7 +193,7 @@ class JobRunner:
             directory=directory,
             argv=argv,
             to_all=to_all,
-            leash=leash,
+            lifeline=lifeline,
         )
 
     def _argv(self, place: HostDir, port: int) -> tuple[tuple[str, ...], str, bool]:

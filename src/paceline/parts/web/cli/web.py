@@ -352,15 +352,15 @@ def _of_run(path: Path) -> list[Path]:
 
 
 def _rank(directories: Sequence[Path], rank: int) -> str:
-    from paceline.cli.stack import last_looks
+    from paceline.cli.stack import last_snapshots
     from paceline.parts.web.views.rank_page import rank_html
     from paceline.recording.evidence import evidence
     from paceline.views.stack import stack_text
     from paceline.views.status import run_lasts
 
     found = evidence(*directories, recent=True, telemetry_bytes=4 << 20)
-    looks = last_looks(found.events, frozenset({rank}))
-    stack = stack_text(found.run.id, looks, lasts=run_lasts(found.run)) if looks else None
+    snapshots = last_snapshots(found.events, frozenset({rank}))
+    stack = stack_text(found.run.id, snapshots, lasts=run_lasts(found.run)) if snapshots else None
     return str(rank_html(found, rank, stack))
 
 

@@ -152,7 +152,7 @@ def _of_run(evidence: Evidence, case: Case, diagnosis: Diagnosis, now_ns: int) -
     yield _one(
         "paceline_restarts_total", "counter", "How often the ranks were started again", totals(evidence.events).count
     )
-    stands = (now_ns - case.standstill.since_ns) / 1e9 if case.standstill is not None and case.lasts else 0.0
+    stands = (now_ns - case.stall.since_ns) / 1e9 if case.stall is not None and case.lasts else 0.0
     yield _one("paceline_standstill_seconds", "gauge", "For how long no rank has made progress", stands)
     found = tuple(({"code": one.code, "level": str(one.level)}, 1.0) for one in _once(diagnosis))
     yield Metric("paceline_finding", "gauge", "1 for each cause that is found", found)

@@ -113,7 +113,7 @@ def _row(row: RunRow, now_ns: int, place: str) -> Markup:
 
 
 def _stands(listed: ListedRun | None) -> bool:
-    return listed is not None and listed.state.standing is not None
+    return listed is not None and listed.state.lasting_stall is not None
 
 
 def _state(listed: ListedRun | None, now_ns: int) -> Markup:
