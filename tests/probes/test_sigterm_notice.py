@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from paceline.probes.sigterm_notice import has_handler, parse_framework, takes_as_notice
-from paceline.probes.stacks import PythonThread, StackDump, StackFrame
+from paceline.probes.stacks import Frame, StackDump, ThreadStack
 
 SITE = "7f2a 00:00 11 /opt/env/lib/python3.11/site-packages"
 
@@ -62,7 +62,9 @@ def test_of_a_process_that_is_gone_nothing_is_said():
 
 
 def thread(*frames):
-    return PythonThread(name="t", main=False, frames=tuple(StackFrame(file, 1, "f") for file in frames))
+    return ThreadStack(
+        pid=1, thread="t", main=False, frames=tuple(Frame(file=file, line=1, function="f") for file in frames)
+    )
 
 
 def test_tensorflows_handler_is_told_by_its_threads():

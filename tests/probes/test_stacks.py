@@ -7,7 +7,7 @@ import pytest
 
 from paceline.probes.stacks import (
     REFUSED,
-    StackFrame,
+    Frame,
     dump,
     is_users_file,
     parse_dump,
@@ -20,9 +20,9 @@ from paceline.probes.stacks import (
 def test_the_main_thread_is_named_and_its_frames_are_innermost_first(recorded):
     threads = parse_dump(recorded("py_spy_loader.json"), 4711)
     main = next(thread for thread in threads if thread.main)
-    assert main.frames[-1] == StackFrame("/home/you/train.py", 9, "<module>")
+    assert main.frames[-1] == Frame(file="/home/you/train.py", line=9, function="<module>", users=True)
     assert [frame.function for frame in main.frames[4:7]] == ["get", "_try_get_data", "_get_data"]
-    assert [thread.name for thread in threads if not thread.main] == ["QueueFeederThread"] * 2
+    assert [thread.thread for thread in threads if not thread.main] == ["QueueFeederThread"] * 2
 
 
 def test_native_frames_end_at_the_first_python_frame_and_stay_out_of_the_python_stack(recorded):
@@ -33,15 +33,15 @@ def test_native_frames_end_at_the_first_python_frame_and_stay_out_of_the_python_
     (only,) = parse_dump(text, 4711)
     assert only.owns_gil
     assert only.frames[-2:] == (
-        StackFrame("/home/you/train.py", 11, "go"),
-        StackFrame("/home/you/train.py", 15, "<module>"),
+        Frame(file="/home/you/train.py", line=11, function="go", users=True),
+        Frame(file="/home/you/train.py", line=15, function="<module>", users=True),
     )
 
 
 def test_a_traceback_lists_the_main_thread_last(recorded):
-    feeder, main = parse_faulthandler(recorded("faulthandler"))
-    assert main.main and main.frames[0] == StackFrame("/home/you/train.py", 12, "go")
-    assert not feeder.main and feeder.owns_gil is None
+    feeder, main = parse_faulthandler(recorded("faulthandler"), 4711)
+    assert main.main and main.frames[0] == Frame(file="/home/you/train.py", line=12, function="go", users=True)
+    assert not feeder.main and feeder.owns_gil is None and (feeder.pid, main.pid) == (4711, 4711)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "null", "[", '"text"'])

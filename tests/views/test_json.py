@@ -42,8 +42,8 @@ from paceline.errors import UsageError
 from paceline.facts import Evidence, RankRecord, Run, SecondaryStatus, Status
 from paceline.findings import CauseFinding, Confidence, Finding, Judgement, Level, Severity, Verdict
 from paceline.job_file import JobFile, job_document
+from paceline.launch.agent.host_attempt import HostIdentity
 from paceline.launch.agent.run_environment import environment_document
-from paceline.launch.agent.worker_spec import HostIdentity
 from paceline.launch.run import host_document
 from paceline.option import switch
 from paceline.parts.comm.planner.regression import Baseline, Change, Figure, Regression

@@ -58,12 +58,12 @@ class Resumption:
     """The host of that rank."""
     signal: str | None
     """The signal that killed it; None: it hung, or ended because one of its loader workers was killed."""
+    hung: bool = False
+    """It hung, and paceline killed it for that."""
     seconds: float
     """Time from its end to the end of the first step that every rank has made since."""
     steps_again: int
     """Steps that had been made and are made again."""
-    hung: bool = False
-    """It hung, and paceline killed it for that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,38 +6,8 @@ Stamps are Unix ns, times and rates as their names say.
 from dataclasses import dataclass, field
 
 from paceline.facts import RankError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
-    """One frame of a Python stack."""
-
-    file: str
-    """Path as Python has it."""
-    line: int
-    """Line in that file, counted from 1."""
-    function: str
-    """Name of the function."""
-    users: bool = False
-    """It is the user's own code, not that of the standard library, an installed package or paceline."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadStack:
-    """One thread's Python frames."""
-
-    pid: int
-    """The process: the rank or one below it."""
-    thread: str
-    """Python's name of the thread."""
-    main: bool
-    """It is the main thread."""
-    frames: tuple[Frame, ...]
-    """Innermost first."""
-    active: bool = False
-    """It was on a CPU at the snapshot."""
-    owns_gil: bool | None = None
-    """None: not known."""
+from paceline.probes.stacks import Frame as Frame
+from paceline.probes.stacks import ThreadStack as ThreadStack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,12 +20,12 @@ from paceline.errors import UsageError
 from paceline.facts import Job, Run
 from paceline.launch.agent import peer
 from paceline.launch.agent.agent import HostAgent
+from paceline.launch.agent.host_attempt import HostIdentity
 from paceline.launch.agent.job_processes import JobProcesses, guarded
 from paceline.launch.agent.output import LogTails, Pump
 from paceline.launch.agent.peer import PeerAgent
 from paceline.launch.agent.scratch import Scratch, make_scratch
 from paceline.launch.agent.store_client import torch_directory
-from paceline.launch.agent.worker_spec import HostIdentity
 from paceline.launch.coordinator.coordinator import Coordinator
 from paceline.launch.disk import refused_by_disk
 from paceline.launch.job.outcome import Outcome, Stop, StopKind, stopped

@@ -20,39 +20,43 @@ _MOST_FRAMES, _MOST_NATIVE = 64, 24
 REFUSED = "ptrace is refused"
 
 
-@dataclass(frozen=True, slots=True)
-class StackFrame:
-    """One Python frame."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One frame of a Python stack."""
 
     file: str
-    """Its file."""
+    """Path as Python has it."""
     line: int
-    """Its line; 0: not known."""
+    """Line in that file, counted from 1; 0: not known."""
     function: str
-    """Its function."""
+    """Name of the function."""
+    users: bool = False
+    """It is the user's own code, not that of the standard library, an installed package or paceline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PythonThread:
-    """One thread with Python frames."""
+class ThreadStack:
+    """One thread's Python frames."""
 
-    name: str
-    """Name of the thread."""
+    pid: int
+    """The process: the rank or one below it."""
+    thread: str
+    """Python's name of the thread."""
     main: bool
     """It is the main thread."""
-    frames: tuple[StackFrame, ...]
-    """The frames, innermost first."""
+    frames: tuple[Frame, ...]
+    """Innermost first."""
     active: bool = False
-    """It is on a CPU."""
+    """It was on a CPU at the snapshot."""
     owns_gil: bool | None = None
-    """It holds Python's lock; None: not known."""
+    """None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackDump:
     """The stacks of one process at one moment."""
 
-    threads: tuple[PythonThread, ...] | None = None
+    threads: tuple[ThreadStack, ...] | None = None
     """Threads with their frames; None: they could not be read."""
     native: tuple[str, ...] = ()
     """Functions of the main thread, innermost first, down to its first Python frame."""
@@ -60,7 +64,7 @@ class StackDump:
     """Why they could not be read."""
 
     @property
-    def main(self) -> PythonThread | None:
+    def main(self) -> ThreadStack | None:
         return next((thread for thread in self.threads or () if thread.main), None)
 
 
@@ -73,14 +77,15 @@ def is_users_file(path: str) -> bool:
     return bool(path) and not path.startswith(("<", _OURS)) and not is_compiled and not _INSTALLED.search(path)
 
 
-def parse_dump(text: str, pid: int) -> tuple[PythonThread, ...]:
+def parse_dump(text: str, pid: int) -> tuple[ThreadStack, ...]:
     """The threads of `py-spy dump --json`, native frames left out.
 
     Raises:  ValueError: it is no such dump
     """
     threads = (
-        PythonThread(
-            name=str(thread.get("thread_name") or ""),
+        ThreadStack(
+            pid=pid,
+            thread=str(thread.get("thread_name") or ""),
             main=thread.get("os_thread_id") == pid or thread.get("thread_name") == "MainThread",
             frames=tuple(_frame(frame) for frame in _frames(thread) if not _is_native(frame))[:_MOST_FRAMES],
             active=thread.get("active") is True,
@@ -105,18 +110,19 @@ def parse_native(text: str, pid: int) -> tuple[str, ...]:
     return ()
 
 
-def parse_faulthandler(text: str) -> tuple[PythonThread, ...]:
+def parse_faulthandler(text: str, pid: int) -> tuple[ThreadStack, ...]:
     """The threads of a faulthandler traceback; it lists the main thread last and names none before Python 3.14."""
-    found: list[tuple[str, list[StackFrame]]] = []
+    found: list[tuple[str, list[Frame]]] = []
     for line in text.splitlines():
         if thread := _THREAD.match(line):
             found.append((thread["name"] or f"thread 0x{thread['ident'].lstrip('0')}", []))
         elif found and (frame := _FRAME.match(line)):
             number = int(frame["line"]) if frame["line"].isdigit() else 0
-            found[-1][1].append(StackFrame(frame["file"], number, frame["function"]))
+            found[-1][1].append(_frame_of(frame["file"], number, frame["function"]))
     return tuple(
-        PythonThread(
-            name="MainThread" if place == len(found) - 1 else name,
+        ThreadStack(
+            pid=pid,
+            thread="MainThread" if place == len(found) - 1 else name,
             main=place == len(found) - 1,
             frames=tuple(frames[:_MOST_FRAMES]),
         )
@@ -188,10 +194,14 @@ def _frames(thread: dict[str, Any]) -> list[dict[str, Any]]:
     return [frame for frame in frames if isinstance(frame, dict)] if isinstance(frames, list) else []
 
 
-def _frame(frame: dict[str, Any]) -> StackFrame:
+def _frame(frame: dict[str, Any]) -> Frame:
     # Its names are qualified from Python 3.11 on; a traceback's, a ring's and those of older Pythons are not.
     name, line = str(frame.get("name") or "").rpartition(".")[2], frame.get("line")
-    return StackFrame(str(frame.get("filename") or ""), line if isinstance(line, int) else 0, name)
+    return _frame_of(str(frame.get("filename") or ""), line if isinstance(line, int) else 0, name)
+
+
+def _frame_of(file: str, line: int, function: str) -> Frame:
+    return Frame(file=file, line=line, function=function, users=is_users_file(file))
 
 
 def _is_native(frame: dict[str, Any]) -> bool:

@@ -156,16 +156,9 @@ def _refused(event: Mapping[str, Any], color: bool) -> str:
     return error_text(error, color=color)
 
 
-def _finding(event: Mapping[str, Any], color: bool) -> str:
-    finding = Finding(
-        code=str(event.get("code")),
-        severity=Severity(str(event.get("severity"))),
-        what=str(event.get("what")),
-        saw=str(event.get("saw")),
-        next=str(event.get("next")),
-        more=str(event.get("more") or ""),
-    )
-    return error_text(finding, color=color)
+def _finding(event: Mapping[str, Any], color: bool) -> str | None:
+    finding = fact_or_none(Finding, event)
+    return None if finding is None else error_text(finding, color=color)
 
 
 def _cause(event: Mapping[str, Any], color: bool) -> str | None:

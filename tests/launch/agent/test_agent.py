@@ -8,10 +8,10 @@ import pytest
 
 from paceline.facts import Job, Placement, Program, ProgramKind
 from paceline.launch.agent.agent import HostAgent
+from paceline.launch.agent.host_attempt import HostIdentity
 from paceline.launch.agent.job_processes import guarded
 from paceline.launch.agent.output import Pump
 from paceline.launch.agent.scratch import make_scratch
-from paceline.launch.agent.worker_spec import HostIdentity
 from paceline.launch.job.messages import ExitedMessage, IdleMessage, RefusedMessage, StartAttemptMessage, StopMessage
 from paceline.recording.layout import RunDirectory
 

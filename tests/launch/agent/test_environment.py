@@ -1,42 +1,21 @@
 """The variables of one rank, as torchrun would set them and as paceline differs on purpose."""
 
 import os
-from pathlib import Path
 
 import pytest
+from host_attempts import host_attempt
 
 from paceline.facts import Placement
 from paceline.launch.agent.environment import (
     SITE_DIRECTORY,
-    AttemptEnvironment,
     rank_environment,
     substitute_local_rank,
 )
 from paceline.parts.plan.trace import script as traced_script
 
 
-def shared(**changes) -> AttemptEnvironment:
-    fields = {
-        "run_id": "r-000001",
-        "rendezvous_id": "mine",
-        "role": "trainer",
-        "attempt": 2,
-        "max_restarts": 3,
-        "placement": Placement(host="algo-2", address="127.0.0.3", node_rank=1, first_rank=4, ranks=4),
-        "host_count": 2,
-        "world_size": 8,
-        "master_addr": "algo-1",
-        "store_port": 20001,
-        "mark": "m",
-        "ring_dir": Path("/r"),
-        "socket_dir": Path("/s"),
-        "error_dir": Path("/e"),
-    }
-    return AttemptEnvironment(**{**fields, **changes})
-
-
 def test_a_rank_knows_its_place_on_its_host_and_in_the_job():
-    environment = rank_environment(shared(), 2, {})
+    environment = rank_environment(host_attempt(job={"rendezvous_id": "mine", "role": "trainer", "max_restarts": 3}), 2)
     expected = {
         "RANK": "6", "LOCAL_RANK": "2", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "1",
         "GROUP_WORLD_SIZE": "2", "ROLE_RANK": "6", "ROLE_NAME": "trainer", "ROLE_WORLD_SIZE": "8",
@@ -49,7 +28,7 @@ def test_a_rank_knows_its_place_on_its_host_and_in_the_job():
 def test_a_script_that_is_traced_finds_the_variables_of_a_rank(monkeypatch):
     """Frameworks that find no run id of torchrun try the next launcher, mpi4py among them, whether or not there is an MPI library."""
     ours = {"PYTHONPATH", "TORCHELASTIC_ERROR_FILE", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "OMP_NUM_THREADS", "SPT_NOENV"}
-    of_a_rank = {name for name in rank_environment(shared(), 0, {}) if name not in ours}
+    of_a_rank = {name for name in rank_environment(host_attempt(), 0) if name not in ours}
     monkeypatch.setattr(os, "environ", {})
     traced_script.environment(4)
     assert {name for name in of_a_rank if not name.startswith("PACELINE_")} <= os.environ.keys()
@@ -66,25 +45,25 @@ def test_a_script_that_is_traced_finds_the_variables_of_a_rank(monkeypatch):
     ],
 )
 def test_what_the_user_says_about_nccls_ras_service_is_kept(own, address):
-    environment = rank_environment(shared(ras_address="127.0.0.1:31000"), 0, own)
+    environment = rank_environment(host_attempt(ras_address="127.0.0.1:31000", environ=own), 0)
     assert environment.get("NCCL_RAS_ADDR") == address
-    assert rank_environment(shared(), 0, own).get("NCCL_RAS_ADDR") == own.get("NCCL_RAS_ADDR")
+    assert rank_environment(host_attempt(environ=own), 0).get("NCCL_RAS_ADDR") == own.get("NCCL_RAS_ADDR")
 
 
 def test_what_the_shell_says_about_ranks_is_overruled():
-    environment = rank_environment(shared(), 0, {"RANK": "77", "WORLD_SIZE": "2", "MASTER_PORT": "1"})
+    environment = rank_environment(host_attempt(environ={"RANK": "77", "WORLD_SIZE": "2", "MASTER_PORT": "1"}), 0)
     assert (environment["RANK"], environment["WORLD_SIZE"], environment["MASTER_PORT"]) == ("4", "8", "20001")
 
 
 def test_the_users_own_tuning_wins():
     inherited = {"OMP_NUM_THREADS": "6", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3"}
-    environment = rank_environment(shared(), 0, inherited)
+    environment = rank_environment(host_attempt(environ=inherited), 0)
     assert {name: environment[name] for name in inherited} == inherited
 
 
 def test_one_rank_on_a_host_keeps_all_its_threads_as_with_torchrun():
     alone = Placement(host="a", address="1", node_rank=0, first_rank=0, ranks=1)
-    assert "OMP_NUM_THREADS" not in rank_environment(shared(placement=alone, world_size=1), 0, {})
+    assert "OMP_NUM_THREADS" not in rank_environment(host_attempt(placements=(alone,)), 0)
 
 
 @pytest.mark.parametrize(
@@ -99,22 +78,24 @@ def test_one_rank_on_a_host_keeps_all_its_threads_as_with_torchrun():
 )
 def test_our_site_directory_comes_first_then_the_jobs_code_and_no_empty_entry(users, code_dir, expected):
     inherited = {} if users is None else {"PYTHONPATH": users}
-    assert rank_environment(shared(code_dir=code_dir), 0, inherited)["PYTHONPATH"] == expected
+    assert rank_environment(host_attempt(code_dir=code_dir, environ=inherited), 0)["PYTHONPATH"] == expected
 
 
 def test_a_virtual_local_rank_is_0_and_sees_its_own_device():
-    environment = rank_environment(shared(virtual_local_rank=True), 1, {"CUDA_VISIBLE_DEVICES": "4,6,7"})
+    environment = rank_environment(
+        host_attempt(job={"virtual_local_rank": True}, environ={"CUDA_VISIBLE_DEVICES": "4,6,7"}), 1
+    )
     assert (environment["LOCAL_RANK"], environment["CUDA_VISIBLE_DEVICES"]) == ("0", "6")
-    assert rank_environment(shared(virtual_local_rank=True), 1, {})["CUDA_VISIBLE_DEVICES"] == "1"
+    assert rank_environment(host_attempt(job={"virtual_local_rank": True}), 1)["CUDA_VISIBLE_DEVICES"] == "1"
 
 
 def test_the_strategy_is_the_first_hosts_and_never_that_of_a_run_around_this_one():
     around = {"PACELINE_GRADIENTS": "ring", "PACELINE_ALLOW_LOSSY": "1"}
-    names = sorted(name for name in rank_environment(shared(), 0, around) if name in around)
+    names = sorted(name for name in rank_environment(host_attempt(environ=around), 0) if name in around)
     assert names == []
-    chosen = rank_environment(shared(gradients="auto", allow_lossy=True), 0, {})
+    chosen = rank_environment(host_attempt(gradients="auto", allow_lossy=True), 0)
     assert (chosen["PACELINE_GRADIENTS"], chosen["PACELINE_ALLOW_LOSSY"]) == ("auto", "1")
-    exact = rank_environment(shared(gradients="direct"), 0, around)
+    exact = rank_environment(host_attempt(gradients="direct", environ=around), 0)
     assert exact["PACELINE_GRADIENTS"] == "direct" and "PACELINE_ALLOW_LOSSY" not in exact
 
 
@@ -128,6 +109,6 @@ def test_the_one_macro_of_torchrun_is_replaced_and_nothing_else():
 
 
 def test_a_title_does_not_overwrite_the_mark_and_the_jobs_token_stays_with_the_agent():
-    environment = rank_environment(shared(), 0, {"PACELINE_TOKEN": "secret"})
+    environment = rank_environment(host_attempt(environ={"PACELINE_TOKEN": "secret"}), 0)
     assert environment["SPT_NOENV"] == "1" and "PACELINE_TOKEN" not in environment
-    assert rank_environment(shared(), 0, {"SPT_NOENV": "0"})["SPT_NOENV"] == "0"
+    assert rank_environment(host_attempt(environ={"SPT_NOENV": "0"}), 0)["SPT_NOENV"] == "0"

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from paceline.launch.agent import fork_server_client
+from paceline.launch.agent.host_attempt import HostIdentity
 from paceline.launch.agent.host_fork_server import HostForkServer
-from paceline.launch.agent.worker_spec import HostIdentity
 
 SPEC = SimpleNamespace(argv=[sys.executable, "-u", "train.py"], environment=dict(os.environ), working_directory=None)
 LOADS = "import socket, sys; socket.socket(fileno=int(sys.argv[1])).recv(1)"

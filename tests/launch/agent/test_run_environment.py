@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
+from paceline.launch.agent.host_attempt import HostIdentity
 from paceline.launch.agent.run_environment import cuda_version, driver_version, environment_document
-from paceline.launch.agent.worker_spec import HostIdentity
 from paceline.probes.torch_version import read_torch
 
 

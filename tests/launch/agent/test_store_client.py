@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from paceline.launch.agent import store_client
+from paceline.launch.agent.host_attempt import HostIdentity
 from paceline.launch.agent.store_client import NOT_HELD, HostStore
-from paceline.launch.agent.worker_spec import HostIdentity
 
 # It answers as often as it is asked, but not to port 2.
 HOLDS = """

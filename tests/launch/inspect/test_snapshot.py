@@ -27,7 +27,7 @@ from paceline.probes.kernel_log import KernelLine
 from paceline.probes.process_status import read_waiting
 from paceline.probes.processes import ProcessStat, read_stat
 from paceline.probes.sockets import TcpSocket
-from paceline.probes.stacks import PythonThread, StackDump, StackFrame
+from paceline.probes.stacks import StackDump, ThreadStack
 from paceline.recording.fact_json import from_plain, to_plain
 
 SLEEPS = "import time; print(flush=True); time.sleep(600)"
@@ -316,8 +316,8 @@ def test_a_rank_with_a_server_is_asked_whether_it_answers(tmp_path):
 
 def test_the_ranks_own_traceback_stands_in_for_py_spy_and_what_it_cannot_show_is_said():
     refused = StackDump(reason="ptrace is refused: ...")
-    frames = (StackFrame("/home/you/train.py", 7, "step"),)
-    own = StackDump(threads=(PythonThread(name="MainThread", main=True, frames=frames),))
+    frames = (Frame(file="/home/you/train.py", line=7, function="step"),)
+    own = StackDump(threads=(ThreadStack(pid=1, thread="MainThread", main=True, frames=frames),))
     here = read_stat(os.getpid())
     parts = RankParts(
         first=None, second=None, setting=None, stacks=(refused, refused), ping=True, traceback=own, traceback_answers=True,

@@ -1,10 +1,10 @@
 """K09: variables that the launcher owns."""
 
 import pytest
+from host_attempts import host_attempt
 
-from paceline.facts import Placement
 from paceline.findings import Severity
-from paceline.launch.agent.environment import AttemptEnvironment, rank_environment
+from paceline.launch.agent.environment import rank_environment
 from paceline.rules.checks.k09_own_variables import OF_A_RANK
 
 
@@ -36,23 +36,7 @@ def test_what_is_the_jobs_own_or_agrees_draws_nothing(found, job, environment):
     assert not found("K09", job(environment=environment, hosts=2, ranks_per_host=4))
 
 
-def test_the_table_is_what_the_launcher_sets(tmp_path):
-    shared = AttemptEnvironment(
-        run_id="r",
-        rendezvous_id="none",
-        role="default",
-        attempt=0,
-        max_restarts=0,
-        placement=Placement(host="algo-1", address="algo-1", node_rank=0, first_rank=0, ranks=2),
-        host_count=1,
-        world_size=2,
-        master_addr="algo-1",
-        store_port=1,
-        mark="m",
-        ring_dir=tmp_path,
-        socket_dir=tmp_path,
-        error_dir=tmp_path,
-    )
+def test_the_table_is_what_the_launcher_sets():
     tuning = {"PYTHONPATH", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "OMP_NUM_THREADS", "SPT_NOENV"}
-    names = {name for name in rank_environment(shared, 0, {}) if not name.startswith("PACELINE_")}
+    names = {name for name in rank_environment(host_attempt(), 0) if not name.startswith("PACELINE_")}
     assert names - tuning == set(OF_A_RANK)

@@ -23,6 +23,7 @@ from paceline.launch.agent.companion import Companions
 from paceline.launch.agent.data import HostData, host_data
 from paceline.launch.agent.deaf_ranks import DeafRanks, may_save
 from paceline.launch.agent.exit_reason import Ending
+from paceline.launch.agent.host_attempt import HostAttempt, HostIdentity
 from paceline.launch.agent.host_fork_server import HostForkServer
 from paceline.launch.agent.job_processes import JobProcesses, refused_calls
 from paceline.launch.agent.output import LogTails, Pump
@@ -31,7 +32,7 @@ from paceline.launch.agent.run_environment import code_directory, environment_do
 from paceline.launch.agent.scratch import Scratch, still_there
 from paceline.launch.agent.store_client import HostStore
 from paceline.launch.agent.telemetry import HostMonitor
-from paceline.launch.agent.worker_spec import HostAttempt, HostIdentity
+from paceline.launch.agent.worker_spec import worker_specs
 from paceline.launch.agent.workers import Workers, WorkerSpec
 from paceline.launch.job.messages import (
     LONGEST,
@@ -321,7 +322,7 @@ class HostAgent:
             cpus_by_local_rank=self.cpus_by_local_rank,
             ras_address=self._ras.address if self._ras is not None else None,
         )
-        specs = attempt.worker_specs()
+        specs = worker_specs(attempt)
         self._started = self._attempt_to_start(attempt, began, oom_before)
         make_folder(self.directory.attempt(self.identity.name, message.attempt))
         self._start(self._started, specs, message)

@@ -11,9 +11,9 @@ from paceline.diagnosis.crash.root_cause import lost_a_loader_worker
 from paceline.facts import RankExit
 from paceline.launch.agent.companion import Companions
 from paceline.launch.agent.exit_reason import HIDDEN, Ending, ExitContext, why_ended
+from paceline.launch.agent.host_attempt import HostAttempt
 from paceline.launch.agent.output import Pump
 from paceline.launch.agent.telemetry import HostMonitor
-from paceline.launch.agent.worker_spec import HostAttempt
 from paceline.launch.agent.workers import WorkerEnd
 from paceline.launch.job.messages import ExitedMessage
 from paceline.launch.job.outcome import MISMATCH_CODE

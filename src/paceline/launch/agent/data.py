@@ -14,8 +14,8 @@ from paceline.contract.prepare import base_directory
 from paceline.contract.tree import Tree
 from paceline.errors import PacelineError, four_parts
 from paceline.facts import Channel, Job
+from paceline.launch.agent.host_attempt import HostIdentity
 from paceline.launch.agent.transfer_client import Transfers
-from paceline.launch.agent.worker_spec import HostIdentity
 from paceline.launch.job.messages import (
     ClaimMessage,
     Failure,

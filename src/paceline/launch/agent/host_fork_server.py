@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from paceline.launch.agent.fork_server_client import ForkServer, start_fork_server, why_not
-from paceline.launch.agent.worker_spec import HostIdentity
+from paceline.launch.agent.host_attempt import HostIdentity
 from paceline.launch.agent.workers import WorkerSpec
 from paceline.recording.ring import RingHeader
 

@@ -10,8 +10,8 @@ from paceline.contract import Prepared, prepare_host, requirements
 from paceline.contract.tree import Tree
 from paceline.facts import Job
 from paceline.launch.agent.data import HostData
+from paceline.launch.agent.host_attempt import HostIdentity
 from paceline.launch.agent.opt_ml import show_at_opt_ml
-from paceline.launch.agent.worker_spec import HostIdentity
 from paceline.launch.job.messages import StartAttemptMessage
 
 

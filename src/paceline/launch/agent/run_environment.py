@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.facts import Program
-from paceline.launch.agent.worker_spec import HostIdentity
+from paceline.launch.agent.host_attempt import HostIdentity
 from paceline.probes.environment import relevant_variables
 from paceline.probes.git_state import git_state
 from paceline.probes.gpus import read_gpus, visible_gpus

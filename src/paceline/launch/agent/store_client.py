@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paceline.launch.agent.worker_spec import HostIdentity
+from paceline.launch.agent.host_attempt import HostIdentity
 
 PROGRAM = Path(__file__).resolve().parents[2] / "worker" / "store_holder.py"
 # A file in the directory of sockets: rank 0 then serves the store.

@@ -1,10 +1,10 @@
 """Follows a resume until every rank has made a step again, and records what it cost."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from paceline.diagnosis.crash.root_cause import signal_name
-from paceline.diagnosis.restart_costs import RESUMED
+from paceline.diagnosis.restart_costs import RESUMED, Resumption
 from paceline.launch.job.messages import ResumedMessage, StartAttemptMessage
 from paceline.launch.job.state import Resume
 
@@ -40,8 +40,7 @@ class ResumeMonitor:
         if cause is None:
             return
         died_ns = cause.time_ns - self.offset_ns(cause.host)
-        self.record(
-            RESUMED,
+        resumed = Resumption(
             attempt=self._attempt,
             step=resume.step,
             rank=cause.rank,
@@ -51,3 +50,4 @@ class ResumeMonitor:
             seconds=round(max(0, self._stepped_ns - died_ns) / 1e9, 3),
             steps_again=max(0, resume.step_count - resume.step),
         )
+        self.record(RESUMED, **asdict(resumed))

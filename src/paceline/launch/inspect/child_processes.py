@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from paceline.diagnosis.snapshots import Child
-from paceline.launch.inspect.rank_snapshot import plain_frames
 from paceline.probes.other_processes import below
 from paceline.probes.process_status import read_command, read_name
 from paceline.probes.processes import ProcessStat
@@ -41,7 +40,7 @@ def with_stack(child: Child, dump: StackDump | None) -> Child:
     main = dump.main if dump is not None else None
     if main is None:
         return child
-    frames = plain_frames(main.frames)
+    frames = main.frames
     role = LOADER if any(frame.function == _LOADER_LOOP for frame in frames) else child.role
     return Child(
         pid=child.pid, state=child.state, name=child.name, cpu_fraction=child.cpu_fraction, role=role, stack=frames

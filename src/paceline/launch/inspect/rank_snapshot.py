@@ -6,11 +6,11 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from paceline.diagnosis.snapshots import Child, Frame, RankSnapshot, ThreadStack
+from paceline.diagnosis.snapshots import Child, RankSnapshot, ThreadStack
 from paceline.probes import cgroup, process_status
 from paceline.probes.process_status import BlockedIn, Descriptors, ProcessLimits, ThreadsStatus
 from paceline.probes.processes import MovedBytes, ProcessStat, read_io
-from paceline.probes.stacks import StackDump, StackFrame, is_users_file
+from paceline.probes.stacks import StackDump
 
 _MOST_STACKS, _MOST_SLEEPERS = 16, 4
 _GPU = re.compile(r"/dev/nvidia(\d+)")
@@ -134,7 +134,7 @@ def snapshot_of_rank(
     """The RankSnapshot of one rank. The caller adds its sockets and its native stack."""
     setting, before, after = parts.setting, parts.first, parts.second
     threads = (after and after.threads) or (before and before.threads) or None
-    frames, moved = _stacks(parts, pid)
+    frames, moved = _stacks(parts)
     read, written = _rates(before, after)
     switches = _switches(before, after)
     seconds = parts.seconds
@@ -196,15 +196,7 @@ def shown_environment(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def plain_frames(frames: tuple[StackFrame, ...]) -> tuple[Frame, ...]:
-    """Frames in the form of a Case. The user's own frames are marked."""
-    return tuple(
-        Frame(file=frame.file, line=frame.line, function=frame.function, users=is_users_file(frame.file))
-        for frame in frames
-    )
-
-
-def _stacks(parts: RankParts, pid: int) -> tuple[tuple[ThreadStack, ...] | None, bool | None]:
+def _stacks(parts: RankParts) -> tuple[tuple[ThreadStack, ...] | None, bool | None]:
     first, last = parts.stacks
     dump = last if last.threads else first if first.threads else parts.traceback
     if dump is None or not dump.threads:
@@ -212,17 +204,7 @@ def _stacks(parts: RankParts, pid: int) -> tuple[tuple[ThreadStack, ...] | None,
     both = first.main is not None and last.main is not None
     moved = _places(first) != _places(last) if both else None
     ordered = sorted(dump.threads, key=lambda thread: not thread.main)[:_MOST_STACKS]
-    return tuple(
-        ThreadStack(
-            pid=pid,
-            thread=thread.name,
-            main=thread.main,
-            frames=plain_frames(thread.frames),
-            active=thread.active,
-            owns_gil=thread.owns_gil,
-        )
-        for thread in ordered
-    ), moved
+    return tuple(ordered), moved
 
 
 def _places(dump: StackDump) -> tuple[tuple[str, str, int], ...]:

@@ -251,7 +251,9 @@ def _parts(rank: int, pid: int, taken: _Taken) -> rank_snapshot.RankParts:
         setting=second.values.get(("setting", rank)),
         stacks=(_dump(first, rank), _dump(second, rank)),
         ping=None if pinged not in first.values or not family else first.values[pinged] is not None,
-        traceback=stacks.StackDump(threads=stacks.parse_faulthandler(text.decode(errors="replace"))) if text else None,
+        traceback=stacks.StackDump(threads=stacks.parse_faulthandler(text.decode(errors="replace"), pid))
+        if text
+        else None,
         traceback_answers=None if traceback not in first.values or not family else text is not None,
         stats=(taken.before.get(pid), taken.after.get(pid)),
         cpu_seconds=child_processes.cpu_seconds(pid, taken.before, taken.after),

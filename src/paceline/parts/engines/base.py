@@ -37,26 +37,6 @@ def nobody_asks(sent_bytes: int, total_bytes: int) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
-    """What an engine can do, for the choice of an engine."""
-
-    gang: bool
-    """The engine starts either all hosts or none."""
-    requeues: bool
-    """The engine restarts the job after a lost host or a preemption."""
-    warning_seconds: float | None
-    """Time between the warning and the end at a time limit or a preemption; None: there is no warning."""
-    shared_files: bool
-    """The hosts see the directories of the submitting machine."""
-    outlives_submitter: bool
-    """The job goes on without any paceline process on the submitting machine."""
-    live_recording: bool
-    """The recording can be read on the submitting machine while the job runs."""
-    extra: str = ""
-    """The extra whose dependencies the engine needs; empty: none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """The request that an engine would send: JSON values that can be printed, kept and compared. It has no secrets."""
 
@@ -78,8 +58,8 @@ class Engine(Protocol):
         """The engine's name, as in --engine."""
 
     @property
-    def capabilities(self) -> Capabilities:
-        """What the engine can do."""
+    def requeues(self) -> bool:
+        """The engine starts the job again after a lost host or a preemption."""
 
     def plan(self, job: Submission) -> Request:
         """The request for this job. Pure: the method reads nothing and sends nothing.

@@ -14,7 +14,7 @@ from paceline.errors import PacelineError
 from paceline.facts import Status
 from paceline.part import Observation
 from paceline.parts.engines import jobs
-from paceline.parts.engines.base import Capabilities, Engine
+from paceline.parts.engines.base import Engine
 from paceline.parts.engines.host_check import HostStarter, SeenHosts, chosen_pairs, look_at
 from paceline.parts.engines.submission import Submission
 
@@ -27,7 +27,7 @@ def check_plan(engine: Engine, job: Submission) -> None:
     assert first == second, "planned twice, the same job gave two requests"
     text = json.dumps(msgspec.to_builtins(first.document), sort_keys=True) + "".join(first.files.values())
     assert first.engine == engine.name, f"the request names {first.engine}, the engine is {engine.name}"
-    assert isinstance(engine.capabilities, Capabilities), "there is no capability record"
+    assert isinstance(engine.requeues, bool), "it does not say whether it starts a job again"
     for secret in job.environment.values():
         assert len(secret) < 8 or secret not in text, "the value of an environment variable is in the request"
 

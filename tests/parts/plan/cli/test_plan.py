@@ -8,7 +8,7 @@ import pytest
 from paceline.cli import main
 from paceline.errors import UsageError
 from paceline.parts.plan.cli.machines import look
-from paceline.parts.plan.cli.options import parse_plan, words_of_ours
+from paceline.parts.plan.cli.options import EVERY_TYPE, parse_plan, type_names, words_of_ours
 
 INLINE = [
     *("--device", "A100-SXM4-40GB", "--devices-per-host", "8", "--intra", "nvlink3"),
@@ -316,6 +316,24 @@ def test_a_machine_file_names_accelerators_as_people_do(capsys, tmp_path):
 )
 def test_words_that_would_be_passed_over_are_refused(capsys, argv):
     assert refused(capsys, "--measured-step-ms", "310", *argv)[0] == "U03"
+
+
+@pytest.mark.parametrize("names", ["", " , "])
+def test_a_list_of_types_without_a_name_is_refused(capsys, names):
+    code, error = refused(capsys, *STEP, "--instance", names)
+    assert (code, error["saw"]) == ("P08", "--instance ''")
+
+
+@pytest.mark.parametrize(
+    ("typed", "names"),
+    [
+        (" p4d.24xlarge , ml.g5.xlarge,", ("p4d.24xlarge", "ml.g5.xlarge")),
+        (" ALL", EVERY_TYPE),
+        ("all,x", ("all", "x")),
+    ],
+)
+def test_types_are_read_from_their_list_once(typed, names):
+    assert type_names(typed) == names
 
 
 @pytest.mark.parametrize(

@@ -656,7 +656,7 @@ def _in_function(*places: tuple[str, str]) -> Callable[[Plan, Job, random.Random
     return carry_out
 
 
-def _shown(frames: Sequence[watching.StackFrame]) -> str:
+def _shown(frames: Sequence[watching.Frame]) -> str:
     return " < ".join(f"{Path(frame.file).name}:{frame.function}" for frame in frames[:4])
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paceline.parts.resume.recording.state_buffer import Keeping, StateCell, StateHeader
-from paceline.probes.stacks import StackFrame, dump
+from paceline.probes.stacks import Frame, dump
 from paceline.recording.ring import NotARing, RingHeader, RingReader
 
 MARK = "RESUME_TEST_MARK"
@@ -144,7 +144,7 @@ class Stopped:
     def __exit__(self, *_: object) -> None:
         _send(self.pid, signal.SIGCONT)
 
-    def stack(self) -> tuple[StackFrame, ...]:
+    def stack(self) -> tuple[Frame, ...]:
         """The frames of the main thread; empty: it has none now.
 
         Raises:  RuntimeError: no process can be looked into here
@@ -155,7 +155,7 @@ class Stopped:
         return found.main.frames if found.main is not None else ()
 
 
-def is_in(frames: tuple[StackFrame, ...], file: str, function: str) -> bool:
+def is_in(frames: tuple[Frame, ...], file: str, function: str) -> bool:
     """Is one of the frames in such a file and function? Both are patterns."""
     return any(re.search(file, frame.file or "") and re.fullmatch(function, frame.function) for frame in frames)
 

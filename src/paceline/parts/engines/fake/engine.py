@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from paceline.errors import HostLost, UsageError
 from paceline.facts import SecondaryStatus, Status
 from paceline.findings import Unknown
 from paceline.job_file import job_document
 from paceline.part import Observation
-from paceline.parts.engines.base import Capabilities, Engine, Handle, Request, Sent, known_options, nobody_asks
+from paceline.parts.engines.base import Engine, Handle, Request, Sent, known_options, nobody_asks
 from paceline.parts.engines.host_check import StartedHost
 from paceline.parts.engines.remote_program import ConnectionLost
 from paceline.parts.engines.submission import Submission, host_file
@@ -47,6 +47,8 @@ def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
 class FakeEngine:
     """An engine whose every observation gives the next state. The last state stays."""
 
+    requeues: ClassVar[bool] = False
+    """No host of it is ever lost."""
     options: Mapping[str, str]
     """The options of `--option`, as listed above."""
 
@@ -54,18 +56,6 @@ class FakeEngine:
     def name(self) -> str:
         """The engine's name, as in --engine."""
         return "fake"
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The capabilities of an engine without hosts."""
-        return Capabilities(
-            gang=True,
-            requeues=False,
-            warning_seconds=None,
-            shared_files=True,
-            outlives_submitter=True,
-            live_recording=False,
-        )
 
     def plan(self, job: Submission) -> Request:
         """One job file for each host."""

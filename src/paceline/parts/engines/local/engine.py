@@ -9,9 +9,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
+from typing import ClassVar
 
 from paceline.job_file import job_descriptor, job_document
-from paceline.parts.engines.base import Capabilities, Engine, Request, known_options
+from paceline.parts.engines.base import Engine, Request, known_options
 from paceline.parts.engines.detached import DetachedEngine
 from paceline.parts.engines.host_check import StartedHost, this_machine
 from paceline.parts.engines.package import unpack
@@ -29,6 +30,8 @@ def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
 class LocalEngine(DetachedEngine):
     """The hosts algo-1 ... algo-N on this machine. The job outlives the terminal, but not the machine."""
 
+    requeues: ClassVar[bool] = False
+    """The hosts of one machine are lost together."""
     environ: Mapping[str, str]
     """Environment variables of the submitting process. The job's keeper gets them too."""
 
@@ -36,18 +39,6 @@ class LocalEngine(DetachedEngine):
     def name(self) -> str:
         """The engine's name, as in --engine."""
         return "local"
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """All hosts start or none; the engine restarts no job; the recording can be read while the job runs."""
-        return Capabilities(
-            gang=True,
-            requeues=False,
-            warning_seconds=None,
-            shared_files=True,
-            outlives_submitter=True,
-            live_recording=True,
-        )
 
     def plan(self, job: Submission) -> Request:
         """The job file of one `paceline run --local-hosts N`."""

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from paceline.errors import UsageError
 from paceline.job_file import job_document
-from paceline.parts.engines.base import Capabilities, Engine, Request
+from paceline.parts.engines.base import Engine, Request
 from paceline.parts.engines.detached import DetachedEngine
 from paceline.parts.engines.host_check import StartedHost, this_machine
 from paceline.parts.engines.ray.options import EMBEDDED, RayOptions, read_options
@@ -33,6 +34,8 @@ def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
 class RayEngine(DetachedEngine):
     """The engine of a Ray cluster. A job lasts as long as its keeper, which is the Ray driver, and as the cluster."""
 
+    requeues: ClassVar[bool] = True
+    """The job is retried after a lost host."""
     environ: Mapping[str, str]
     """Environment variables of the submitting process. The job's keeper gets them too."""
     options: RayOptions
@@ -42,19 +45,6 @@ class RayEngine(DetachedEngine):
     def name(self) -> str:
         """The engine's name, as in --engine."""
         return "ray"
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """All hosts start or none; the job is retried after a lost host; the recording is copied here while the job runs."""
-        return Capabilities(
-            gang=True,
-            requeues=True,
-            warning_seconds=None,
-            shared_files=False,
-            outlives_submitter=False,
-            live_recording=True,
-            extra="ray",
-        )
 
     def plan(self, job: Submission) -> Request:
         """The placement group, and the job file of each bundle's agent.

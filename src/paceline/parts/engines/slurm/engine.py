@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from paceline.errors import PacelineError, UsageError
 from paceline.facts import SecondaryStatus, Status
 from paceline.part import Observation
-from paceline.parts.engines.base import Capabilities, Engine, Handle, Request, Sent, nobody_asks
+from paceline.parts.engines.base import Engine, Handle, Request, Sent, nobody_asks
 from paceline.parts.engines.host_check import StartedHost
 from paceline.parts.engines.package import unpack
 from paceline.parts.engines.slurm import script as script
@@ -47,6 +48,8 @@ def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
 class SlurmEngine:
     """The Slurm cluster of this machine's commands."""
 
+    requeues: ClassVar[bool] = True
+    """Slurm starts the job again after a lost host or a preemption."""
     environ: Mapping[str, str]
     """Environment variables of the process that submits or observes. Slurm's commands run with them."""
     options: Mapping[str, str]
@@ -58,18 +61,6 @@ class SlurmEngine:
     def name(self) -> str:
         """The engine's name, as in --engine."""
         return "slurm"
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """Slurm runs the job without us. The warning is as long as --stop-grace, which is two minutes by default."""
-        return Capabilities(
-            gang=True,
-            requeues=True,
-            warning_seconds=script.STOP_GRACE_SECONDS,
-            shared_files=True,
-            outlives_submitter=True,
-            live_recording=True,
-        )
 
     def plan(self, job: Submission) -> Request:
         """The arguments of sbatch, the two scripts and the job file. None of them has environment variables of the job.

@@ -60,7 +60,6 @@ _OURS = {
 _OPTION_NAME = re.compile(r"[a-z][a-z0-9-]+")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-STOP_GRACE_SECONDS = 120.0
 # Time between the last rank's end and Slurm's limit: the agent and srun end, and the requeue is requested.
 MARGIN_SECONDS = 30
 # How long the other agents may go on after one agent has failed.

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from paceline.errors import UsageError
-from paceline.parts.engines.base import Capabilities, Engine, Request, known_options
+from paceline.parts.engines.base import Engine, Request, known_options
 from paceline.parts.engines.detached import DetachedEngine
 from paceline.parts.engines.host_check import StartedHost
 from paceline.parts.engines.ssh.agent_command import agent_command, agent_job
@@ -31,6 +32,8 @@ def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
 class SshEngine(DetachedEngine):
     """The engine for a list of hosts. The job outlives the terminal, but not the submitting machine."""
 
+    requeues: ClassVar[bool] = True
+    """Spare hosts replace lost hosts while retries are left."""
     environ: Mapping[str, str]
     """Environment variables of the submitting process. The job's keeper gets them too."""
     settings: Settings
@@ -40,18 +43,6 @@ class SshEngine(DetachedEngine):
     def name(self) -> str:
         """The engine's name, as in --engine."""
         return "ssh"
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """All hosts start or none; spare hosts replace lost hosts while retries are left; the recording is here within a second."""
-        return Capabilities(
-            gang=True,
-            requeues=True,
-            warning_seconds=None,
-            shared_files=False,
-            outlives_submitter=False,
-            live_recording=True,
-        )
 
     def plan(self, job: Submission) -> Request:
         """For each host: the arguments of ssh, the remote command, and the agent's input on stdin.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from paceline.catalog.types import Accelerator, MachineType
 from paceline.cli.values import above_zero, counted, counts
 from paceline.errors import UsageError
+from paceline.parts.plan.cli.options import EVERY_TYPE
 from paceline.parts.plan.cli.recorded import RecordedInputs
 from paceline.parts.plan.planner.fleet import Fleet, candidates_given, candidates_of_type
 from paceline.parts.plan.planner.links import LinkClass, is_link_word, link_class
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from paceline.catalog.machine_file import MachineFile
 
 GIB = 2**30
-EVERY = "all"
 _CPU_WORDS = frozenset({"cpu", "none"})
 _ON_CPUS = " (on CPUs --for ddp-cpu; measure one step here: paceline run, then --from-run RUN)"
 
@@ -57,7 +57,7 @@ def look(args: argparse.Namespace, *, has_workload: bool, before: RecordedInputs
     fleet = _fleet(args)
     before = before or RecordedInputs()
     by_hand = args.device or args.devices_per_host or before.measurements
-    by_type = args.instance or args.where or args.file or (has_workload and not by_hand)
+    by_type = args.instance is not None or args.where or args.file or (has_workload and not by_hand)
     if by_type and args.device:
         raise UsageError(
             "U03",
@@ -200,9 +200,8 @@ def _types(args: argparse.Namespace, own: "MachineFile | None") -> tuple[tuple[M
     known = {kind.name: kind for kind in own.machines} if own is not None else {}
     found: Iterable[MachineType] = known.values() if known else machine_types()
     unknown: list[str] = []
-    if args.instance and args.instance.strip().lower() != EVERY:
-        names = [part.strip() for part in args.instance.split(",") if part.strip()]
-        found = [known[name] if name in known else machine_type(name) for name in names]
+    if args.instance is not None and args.instance != EVERY_TYPE:
+        found = [known[name] if name in known else machine_type(name) for name in args.instance]
     if args.where:
         from paceline.catalog.filters import conditions, matches
 
@@ -216,7 +215,7 @@ def _types(args: argparse.Namespace, own: "MachineFile | None") -> tuple[tuple[M
         raise UsageError(
             "P08",
             "no machine type is left to plan for",
-            saw=f"--where '{args.where}'" if args.where else f"--instance '{args.instance}'",
+            saw=f"--where '{args.where}'" if args.where else f"--instance '{','.join(args.instance)}'",
             next=f"paceline plan --instances --where '{args.where}'" if args.where else "paceline plan --instances",
         )
     return types, (left_out,) if unknown else ()

@@ -9,6 +9,18 @@ from paceline.cli.parsing import VerbParser, parted, refuse_other_forms, split_a
 from paceline.cli.picture_file import SVG
 from paceline.option import EVERY_VERB, HELP, MODULE, Option, Verb, section
 
+EVERY_TYPE = ("all",)
+
+
+def type_names(text: str) -> tuple[str, ...]:
+    """The machine types of --instance, as they were typed; EVERY_TYPE for `all`.
+
+    Holds:  type_names("p4d.24xlarge, ml.g5.xlarge,") == ("p4d.24xlarge", "ml.g5.xlarge")
+    """
+    names = tuple(name for part in text.split(",") if (name := part.strip()))
+    return EVERY_TYPE if [name.lower() for name in names] == [*EVERY_TYPE] else names
+
+
 INSTANCES = Option("instances", "Show machine types instead of a plan; what is behind it are their names.")
 OF_INSTANCES = (
     Option("here", "This machine, as far as it can be read; on EC2 with the catalogue's figures of its type."),
@@ -75,7 +87,7 @@ OPTIONS = (
     ),
     *section(
         "machines",
-        Option("instance", "These instance types, or all.", "NAME,...|all"),
+        Option("instance", "These instance types, or all.", "NAME,...|all", kind=type_names),
         Option("where", "Types that meet every condition, as in `paceline plan --instances --where`.", "CONDITION,..."),
         Option("file", "Machine types of your own, in TOML.", "FILE"),
         Option(

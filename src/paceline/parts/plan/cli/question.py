@@ -1,13 +1,13 @@
 """Makes the planner's question from a command line of `paceline plan`."""
 
 import argparse
+from collections.abc import Callable
 from dataclasses import replace
 
 from paceline.catalog.types import Accelerator
 from paceline.cli.values import above_zero, counted, duration
 from paceline.errors import UsageError
 from paceline.parts.plan.cli.machines import (
-    EVERY,
     MachineSelection,
     accelerator_of,
     given_device,
@@ -16,7 +16,7 @@ from paceline.parts.plan.cli.machines import (
     of_type,
 )
 from paceline.parts.plan.cli.measured import each_size_once, measurements_given
-from paceline.parts.plan.cli.options import words_of_ours
+from paceline.parts.plan.cli.options import EVERY_TYPE, words_of_ours
 from paceline.parts.plan.cli.recorded import RecordedInputs, recorded
 from paceline.parts.plan.cli.workload import workload_of
 from paceline.parts.plan.planner.question import Candidate, Expenses, Goal, Payment, PlanLimits, PlanQuestion
@@ -72,12 +72,8 @@ def _payment(args: argparse.Namespace) -> Payment:
     """As the options say; who names types of SageMaker alone pays SageMaker's price."""
     if args.spot:
         return Payment.SPOT
-    named = [name.strip() for name in (args.instance or "").split(",")]
-    return (
-        Payment.SAGEMAKER
-        if args.sagemaker_prices or all(name.startswith("ml.") for name in named)
-        else Payment.ON_DEMAND
-    )
+    of_sagemaker = bool(args.instance) and all(name.startswith("ml.") for name in args.instance)
+    return Payment.SAGEMAKER if args.sagemaker_prices or of_sagemaker else Payment.ON_DEMAND
 
 
 def _whose_prices(looked: MachineSelection, payment: Payment) -> list[Assumption]:
@@ -162,30 +158,20 @@ def _measured_on(
     return next(iter(devices.values()), None), types.pop() if len(types) == 1 else ""
 
 
-def _others(args: argparse.Namespace, looked: MachineSelection) -> "OtherTypes | None":
-    """Every other type of the catalogue, for advice, if types were chosen by name."""
-    if not args.instance or args.instance.strip().lower() == EVERY or args.file:
+def _others(args: argparse.Namespace, looked: MachineSelection) -> Callable[[], tuple[Candidate, ...]] | None:
+    """Every other type of the catalogue with the same counts, for advice, if types were chosen by name."""
+    if not args.instance or args.instance == EVERY_TYPE or args.file:
         return None
-    return OtherTypes(args, looked)
+    asked = {kind.name for kind in looked.types}
+    fleet = replace(looked.fleet, devices_per_host=(), capacity_bytes=None)
 
-
-class OtherTypes:
-    """Makes the candidates of all types that the user did not name, with the same counts."""
-
-    def __init__(self, args: argparse.Namespace, looked: MachineSelection) -> None:
-        self._args, self._looked = args, looked
-
-    def __call__(self) -> tuple[Candidate, ...]:
+    def candidates() -> tuple[Candidate, ...]:
         from paceline.catalog.lookup import machine_types
 
-        asked = {kind.name for kind in self._looked.types}
-        fleet = replace(self._looked.fleet, devices_per_host=(), capacity_bytes=None)
-        return tuple(
-            candidate
-            for kind in machine_types()
-            if kind.name not in asked
-            for candidate in of_type(kind, fleet, self._args)
-        )
+        others = (kind for kind in machine_types() if kind.name not in asked)
+        return tuple(candidate for kind in others for candidate in of_type(kind, fleet, args))
+
+    return candidates
 
 
 def _taken_for_granted(

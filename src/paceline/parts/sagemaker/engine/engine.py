@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from paceline.errors import UsageError
 from paceline.findings import Unknown
 from paceline.part import Observation
-from paceline.parts.engines.base import Capabilities, Engine, Handle, Request, Sent, known_options, nobody_asks
+from paceline.parts.engines.base import Engine, Handle, Request, Sent, known_options, nobody_asks
 from paceline.parts.engines.host_check import StartedHost
 from paceline.parts.engines.submission import Submission
 from paceline.parts.sagemaker.engine import entry, request
@@ -49,7 +49,6 @@ from paceline.parts.sagemaker.engine.status import host_of, in_order, observatio
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 
-_GRACE_SECONDS = 120.0
 # CloudWatch returns at most 1 MiB per call. The rest comes with the next cursor.
 _MOST_CALLS = 50
 _ENDED = ("Completed", "Failed", "Stopped", "Stopping", "Deleting")
@@ -67,6 +66,8 @@ def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
 class SagemakerEngine:
     """Training jobs of one account and region."""
 
+    requeues: ClassVar[bool] = True
+    """SageMaker starts it again after spot interruptions and its own faults."""
     environ: Mapping[str, str]
     """Environment variables of the process that submits or observes."""
     options: Mapping[str, str]
@@ -78,19 +79,6 @@ class SagemakerEngine:
     def name(self) -> str:
         """The engine's name, as in --engine."""
         return "sagemaker"
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """All hosts start or none; SageMaker restarts after spot interruptions and its own faults; the recording comes at the end."""
-        return Capabilities(
-            gang=True,
-            requeues=True,
-            warning_seconds=_GRACE_SECONDS,
-            shared_files=False,
-            outlives_submitter=True,
-            live_recording=False,
-            extra="sagemaker",
-        )
 
     def plan(self, job: Submission) -> Request:
         """The CreateTrainingJob request. `<region>` and `<account>` are placeholders if the user has not named a region or an account.

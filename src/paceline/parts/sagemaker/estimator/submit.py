@@ -107,7 +107,7 @@ def _options(spec: JobSpec, around: Surroundings) -> dict[str, str]:
 
 
 def _never_again(job: Submission, engine: Engine) -> tuple[str, ...]:
-    if not job.retries or engine.capabilities.requeues:
+    if not job.retries or engine.requeues:
         return ()
     return (f"max_retry_attempts={job.retries}: the engine {engine.name} starts nothing again",)
 
