@@ -3,7 +3,8 @@ package under the entry point `paceline.parts` (an example: examples/dataset_par
 
 The kernel names no part: it asks all that are there, in alphabetical order. A hook returns values; what acts on them is in the kernel.
 
-A `part.py` is loaded while the options of `paceline run` are made. What only a hook needs is imported in the hook, and so is all of `cli`.
+A `part.py` is loaded where `paceline --help` lists the verbs and while the options of `paceline run` are made. What only a hook needs is
+imported in the hook, and so is all of `cli`.
 """
 
 import importlib
@@ -18,8 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from paceline.errors import UsageError
-from paceline.facts import Job, Placement, Run, SecondaryStatus, Status
-from paceline.findings import Rule, Verdict
 from paceline.option import Option
 
 __all__ = ["Companion", "Host", "HostPart", "Part"]
@@ -27,6 +26,8 @@ __all__ = ["Companion", "Host", "HostPart", "Part"]
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from paceline.facts import Job, Placement, Run, SecondaryStatus, Status
+    from paceline.findings import Rule, Verdict
     from paceline.job_file import JobFile
 
 GROUP = f"{__package__}.parts"
@@ -55,7 +56,7 @@ class Beginning:
 class Host:
     """One host of a job, for its parts."""
 
-    job: Job
+    job: "Job"
     """The job."""
     run_id: str
     """Id of the run."""
@@ -148,9 +149,9 @@ class GoesOn:
 class Observation:
     """The state of a job, in SageMaker's words for every engine."""
 
-    status: Status
+    status: "Status"
     """Status in SageMaker's words."""
-    secondary_status: SecondaryStatus
+    secondary_status: "SecondaryStatus"
     """Secondary status in SageMaker's words."""
     own_word: str = ""
     """The state in the engine's own word."""
@@ -166,6 +167,8 @@ class Observation:
     @property
     def ended(self) -> bool:
         """Whether the job has ended and its state cannot change any more."""
+        from paceline.facts import Status
+
         return self.status in (Status.COMPLETED, Status.FAILED, Status.STOPPED)
 
 
@@ -200,21 +203,21 @@ class RunPart:
 class HostPart:
     """What a part does on one host. Each hook may be left out."""
 
-    def begins(self, attempt: int, placements: Sequence[Placement]) -> Iterable[str]:
+    def begins(self, attempt: int, placements: Sequence["Placement"]) -> Iterable[str]:
         """An attempt is prepared. Returns lines for the user.
 
         Raises:  UsageError: the attempt would fail
         """
         return ()
 
-    def variables(self, placements: Sequence[Placement], rank: int) -> Mapping[str, str]:
+    def variables(self, placements: Sequence["Placement"], rank: int) -> Mapping[str, str]:
         """Further environment variables of a rank.
 
         Raises:  UsageError: the job does not fit these hosts
         """
         return {}
 
-    def companion(self, placements: Sequence[Placement]) -> Companion | None:
+    def companion(self, placements: Sequence["Placement"]) -> Companion | None:
         """A process that the ranks of this host need beside them, started before them; None: they need none.
 
         Raises:  UsageError: the job does not fit these hosts
@@ -222,7 +225,7 @@ class HostPart:
         return None
 
     def kept_state(
-        self, placements: Sequence[Placement], resume_step: int | None, hash_seed: int | None, *, keeps_state: bool
+        self, placements: Sequence["Placement"], resume_step: int | None, hash_seed: int | None, *, keeps_state: bool
     ) -> KeptState | None:
         """Where the ranks of an attempt that starts now keep their state; None: not by this part. No rank is alive.
 
@@ -253,7 +256,7 @@ class BuiltJobs:
 
     lines: Sequence[str]
     """What the user is told of each."""
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence["Verdict"]
     """The checks of all of them together."""
 
 
@@ -265,7 +268,7 @@ class Elsewhere:
     """Its engine, by which the checks of a job judge."""
     machine: str | None
     """The machine type of every host; None: nobody has said it."""
-    hosts: Callable[["JobFile"], Sequence[Verdict]]
+    hosts: Callable[["JobFile"], Sequence["Verdict"]]
     """Looks at the hosts that the job would get."""
 
 
@@ -294,7 +297,7 @@ class CheckPart:
         """
         return None
 
-    def plan(self, args: Mapping[str, Any], job: Job, machine: str | None) -> ExpectedLength | None:
+    def plan(self, args: Mapping[str, Any], job: "Job", machine: str | None) -> ExpectedLength | None:
         """The plan of the job on hosts of this machine type, which the checks of parts read too; None: nobody asks for one.
 
         Raises:  UsageError: it cannot be asked so
@@ -365,14 +368,16 @@ class Part:
         """
         return ()
 
-    def ports(self, job: Job) -> tuple[int, ...]:
+    def ports(self, job: "Job") -> tuple[int, ...]:
         """Ports of each host that are kept free for servers of its ranks, in the order of `Placement.ports`; 0: any port.
 
         Only one part of a job may ask for ports.
         """
         return ()
 
-    def beginning(self, job: Job, run_id: str | None, environ: Mapping[str, str], runs_root: Path) -> Beginning | None:
+    def beginning(
+        self, job: "Job", run_id: str | None, environ: Mapping[str, str], runs_root: Path
+    ) -> Beginning | None:
         """What a run of the job begins with on this host; None: this part does not resume jobs. No process has been started.
 
         Only one part may resume jobs. `run_id`: None: the run will be given one. `environ`: of the agent. `runs_root`: where runs are
@@ -382,7 +387,7 @@ class Part:
         """
         return None
 
-    def goes_on(self, run: Run, directory: Path) -> GoesOn | None:
+    def goes_on(self, run: "Run", directory: Path) -> GoesOn | None:
         """How a run that broke off goes on; None: not by this part. `directory`: of the recording."""
         return None
 
@@ -390,7 +395,7 @@ class Part:
         """The part's events, each with what a run prints of it; an empty text: nothing."""
         return {}
 
-    def checks(self) -> Sequence[Rule]:
+    def checks(self) -> Sequence["Rule"]:
         """Checks of a job before it starts; each is asked about a `rules.job_facts.BeforeRun`."""
         return ()
 

@@ -52,6 +52,18 @@ def test_no_verb_imports_torch(argv, tmp_path):
         assert loaded == []
 
 
+def test_the_list_of_verbs_loads_their_names_and_no_more(tmp_path):
+    seen = "import sys; from paceline.cli import main; main(['--help']); print('LOADED', *sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", seen], cwd=tmp_path, capture_output=True, text=True, check=True)
+    loaded = {name for name in done.stderr.rpartition("LOADED")[2].split() if name.startswith("paceline.")}
+    kernel = {name for name in loaded if not name.startswith("paceline.parts")}
+    assert "  submit " in done.stdout and "paceline.parts.web.part" in loaded
+    assert kernel <= {
+        *("paceline.cli", "paceline.errors", "paceline.terminal_text", "paceline.part", "paceline.option"),
+        *("paceline.recording", "paceline.recording.layout"),
+    }
+
+
 def test_nothing_is_imported_before_ctrl_c_is_caught(tmp_path):
     seen = "import sys; before = {*sys.modules}; import paceline.__main__; print(sorted({*sys.modules} - before))"
     done = subprocess.run(

@@ -168,6 +168,10 @@ def _dispatch(argv: list[str]) -> int:
         return UsageError.exit_code
     verb, rest = argv[0], argv[1:]
     if verb in ("-h", "--help"):
+        if not rest and not as_json:
+            # As `paceline help`, without loading it: nothing else is asked so often.
+            sys.stdout.write(overview())
+            return 0
         verb = "help"
     if verb in ("-V", "--version"):
         sys.stdout.write(f"paceline {__version__}\n")

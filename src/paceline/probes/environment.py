@@ -5,7 +5,6 @@ import platform
 import re
 import resource
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 
 import msgspec
@@ -213,6 +212,9 @@ def read_packages(names: Iterable[str] = DEPENDENCIES) -> dict[str, str | None]:
 
 
 def _version(name: str) -> str | None:
+    # It takes as long to load as all else of a verb that reads no packages.
+    from importlib import metadata
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -149,12 +149,13 @@ def _member(kind: ast.ClassDef, node: ast.stmt, following: ast.stmt | None) -> s
         and "ClassVar" not in ast.unparse(node.annotation)
     ):
         line = _docstring_below(following)
-        return f"* `{ast.unparse(node)}`" + (f": {line}" if line else "")
+        value = f" = {ast.unparse(node.value)}" if node.value is not None else ""
+        return f"* `{ast.unparse(node.target)}: {_type(node.annotation)}{value}`" + (f": {line}" if line else "")
     return None
 
 
 def _call(function: _Function, *, is_method: bool) -> str:
-    result = f" -> {ast.unparse(function.returns)}" if function.returns else ""
+    result = f" -> {_type(function.returns)}" if function.returns else ""
     return f"{function.name}({_parameters(function, is_method=is_method)}){result}"
 
 
@@ -175,8 +176,22 @@ def _parameters(function: _Function, *, is_method: bool) -> str:
 
 
 def _parameter(one: ast.arg, default: ast.expr | None) -> str:
-    annotation = f": {ast.unparse(one.annotation)}" if one.annotation else ""
+    annotation = f": {_type(one.annotation)}" if one.annotation else ""
     return f"{one.arg}{annotation}" + (f" = {ast.unparse(default)}" if default is not None else "")
+
+
+class _WithoutQuotes(ast.NodeTransformer):
+    """A name that is loaded only for type checkers is a text in an annotation, and a name to its reader."""
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        return node if ast.unparse(node.value).endswith("Literal") else self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        return ast.Name(node.value) if isinstance(node.value, str) else node
+
+
+def _type(annotation: ast.expr) -> str:
+    return ast.unparse(_WithoutQuotes().visit(annotation))
 
 
 def _with_bases(found: Definition) -> Iterator[Definition]:

@@ -4,12 +4,12 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from paceline.facts import Job
 from paceline.option import Option
 from paceline.part import Host, HostPart, Part
 from paceline.parts.frameworks.options import OPTIONS, job_fields
 
 if TYPE_CHECKING:
+    from paceline.facts import Job
     from paceline.job_file import JobFile
 
 
@@ -29,7 +29,7 @@ class Frameworks(Part):
         if file.job.tf_config == tf_config.PARAMETER_SERVER and file.ranks_per_host != "1":
             yield "ranks_per_host", file.ranks_per_host
 
-    def ports(self, job: Job) -> tuple[int, ...]:
+    def ports(self, job: "Job") -> tuple[int, ...]:
         from paceline.parts.frameworks.tf_config import wanted_ports
 
         return wanted_ports(job)

@@ -1,10 +1,13 @@
 """A job that does not fit into memory or into its time limit is told before it starts."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from paceline.findings import Rule
 from paceline.option import Option
 from paceline.part import CheckPart, Part, PartVerb
+
+if TYPE_CHECKING:
+    from paceline.findings import Rule
 
 PLAN = Option(
     "plan",
@@ -25,7 +28,7 @@ class Planning(Part):
     def options(self, verb: str) -> Mapping[str, Sequence[Option]]:
         return {"instance": (PLAN,)} if verb == "check" else {}
 
-    def checks(self) -> Sequence[Rule]:
+    def checks(self) -> Sequence["Rule"]:
         # A run loads this part, and not the planner.
         from paceline.parts.plan import k04_memory, k05_time_limit
 

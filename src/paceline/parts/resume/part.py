@@ -3,12 +3,14 @@
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from paceline.facts import Job, Run
 from paceline.option import Option
 from paceline.part import Beginning, GoesOn, Host, HostPart, Part, PartVerb
 from paceline.parts.resume.options import OPTIONS, job_fields
+
+if TYPE_CHECKING:
+    from paceline.facts import Job, Run
 
 
 # What runs a job is imported where it is needed: who only asks how a run goes on would load all of it.
@@ -28,7 +30,7 @@ class ResumeAuto(Part):
         """Raises:  UsageError: as options.job_fields."""
         return job_fields(args)
 
-    def beginning(self, job: Job, run_id: str | None, environ: Mapping[str, str], runs_root: Path) -> Beginning:
+    def beginning(self, job: "Job", run_id: str | None, environ: Mapping[str, str], runs_root: Path) -> Beginning:
         """Raises:  UsageError: as load_state."""
         from paceline.parts.resume.resume_from import beginning
 
@@ -39,7 +41,7 @@ class ResumeAuto(Part):
 
         return ResumeOnHost(host)
 
-    def goes_on(self, run: Run, directory: Path) -> GoesOn | None:
+    def goes_on(self, run: "Run", directory: Path) -> GoesOn | None:
         from paceline.parts.resume.recording.saved_state import command_to_go_on, newest_saved_step
 
         step = newest_saved_step(directory)
