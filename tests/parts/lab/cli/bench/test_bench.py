@@ -81,6 +81,9 @@ def written(file, *seconds, **more):
     return str(file)
 
 
+SAME = '{"figures": [{"key": {"what": "all_reduce", "type": "float", "operation": "sum", "root": -1}, "points": %s}]}'
+
+
 def concluded(file, *seconds, **given):
     """Compare a result with the one in the file: what was printed of it, and the exit code."""
     args, one, said = results_args(baseline=file, **given), result(*seconds), []
@@ -238,7 +241,18 @@ def test_to_fail_on_worse_where_no_figure_can_be_judged_is_not_enough_evidence(t
 
 
 @pytest.mark.parametrize(
-    "content", [None, "", "[]", "{}", '{"figures": []}', '{"figures": [{"key": {}, "points": {"1K": [0, 0, 0]}}]}']
+    "content",
+    [
+        *[None, "", "[]", "{}", '{"figures": []}', '{"figures": 7}', '{"figures": [7, null, "x", {}]}'],
+        *[
+            '{"figures": [{"key": {}, "points": {"1K": [0, 0, 0]}}]}',
+            '{"figures": [{"key": 7, "points": {"1K": [1, 0, 1]}}]}',
+        ],
+        *[
+            SAME % points
+            for points in ("7", "[]", '{"1K": 7}', '{"1K": ["1", 0, 1]}', '{"1K": [1, null, 1]}', '{"1K": [1]}')
+        ],
+    ],
 )
 def test_what_holds_nothing_of_this_question_is_refused(tmp_path, content):
     file = tmp_path / "then.json"

@@ -239,10 +239,15 @@ def _from_file(path: Path, result: BenchResult) -> Baseline:
     """The result in a file that -J wrote."""
     document = read_baseline(path)
     same = ("what", "type", "operation", "root", "script")
-    for part in reversed(document.get("figures") or []):
-        key, points = part.get("key") or {}, _figures(part.get("points") or {})
+    listed = document.get("figures")
+    for part in reversed(listed) if isinstance(listed, list) else ():
+        key, points = (part.get(name) if isinstance(part, dict) else None for name in ("key", "points"))
+        if not isinstance(key, dict) or not isinstance(points, dict):
+            continue
+        points = _figures(points)
         if all(key.get(name) == result.key.get(name) for name in same) and set(points) & set(result.points):
-            return Baseline(made_ns=int(document.get("made_ns") or 0), points=points)
+            made_ns = document.get("made_ns")
+            return Baseline(made_ns=made_ns if isinstance(made_ns, int) else 0, points=points)
     asked = " ".join(str(result.key[name]) for name in same if result.key.get(name) not in (None, "none", -1))
     raise UsageError(
         "X06",
@@ -257,5 +262,8 @@ def _figures(plain: Mapping[str, Any]) -> dict[str, Figure]:
     return {
         label: Figure(seconds=float(one[0]), mad_seconds=float(one[1]), count=int(one[2]))
         for label, one in plain.items()
-        if isinstance(one, list) and len(one) == 3 and one[0] > 0
+        if isinstance(one, list)
+        and len(one) == 3
+        and all(type(number) in (int, float) for number in one)
+        and one[0] > 0
     }
