@@ -1,5 +1,6 @@
 """Stacks as py-spy and torch's traceback write them. Recorded from torch 2.13, Python 3.11, py-spy 0.4.3; paths made neutral."""
 
+import json
 import os
 import sys
 
@@ -10,6 +11,7 @@ from paceline.probes.stacks import (
     Frame,
     dump,
     is_users_file,
+    locals_in,
     parse_dump,
     parse_faulthandler,
     parse_native,
@@ -93,3 +95,32 @@ def test_any_other_refusal_is_one_line_without_a_backtrace():
 
 def test_a_py_spy_that_cannot_be_started_is_a_reason_and_no_error():
     assert "cannot be started" in dump(os.getpid(), timeout_seconds=1, program="/nowhere/py-spy").reason
+
+
+@pytest.mark.parametrize(
+    ("function", "names", "found"),
+    [
+        ("recv", ("src",), {"src": "1"}),
+        ("recv", ("src", "dst", "group_src"), {"src": "1", "group_src": "None"}),
+        ("recv", (), {}),
+        ("send", ("dst",), {}),
+    ],
+)
+def test_only_the_named_variables_of_the_named_function_are_kept(function, names, found):
+    values = [
+        {"name": "tensor", "addr": 7, "repr": "secret"},
+        {"name": "src", "repr": "1"},
+        {"name": "group_src", "repr": "None"},
+        "nothing",
+    ]
+    frame = {"name": "recv", "filename": "/lib/torch/distributed/distributed_c10d.py", "line": 9, "locals": values}
+    text = json.dumps([{"thread_name": "MainThread", "frames": [{"name": "f", "filename": "/t.py"}, frame]}])
+    assert locals_in(text, function, "distributed_c10d.py", names) == found
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"frames": 3}]', '[{"frames": [{"name": "recv", "locals": 3}]}]'])
+def test_what_is_no_dump_has_no_variables(text):
+    try:
+        assert locals_in(text, "recv", "", ("src",)) == {}
+    except ValueError:
+        assert text in ("", "{}")

@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ _THREAD = re.compile(
     r"^(?:Current thread|Thread) 0x(?P<ident>[0-9a-fA-F]+)(?: \[(?P<name>.*)\])? \(most recent call first\):"
 )
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.+)$')
-_MOST_FRAMES, _MOST_NATIVE = 64, 24
+MOST_FRAMES, _MOST_NATIVE = 64, 24
 REFUSED = "ptrace is refused"
 
 
@@ -87,7 +87,7 @@ def parse_dump(text: str, pid: int) -> tuple[ThreadStack, ...]:
             pid=pid,
             thread=str(thread.get("thread_name") or ""),
             main=thread.get("os_thread_id") == pid or thread.get("thread_name") == "MainThread",
-            frames=tuple(_frame(frame) for frame in _frames(thread) if not _is_native(frame))[:_MOST_FRAMES],
+            frames=tuple(_frame(frame) for frame in _frames(thread) if not _is_native(frame))[:MOST_FRAMES],
             active=thread.get("active") is True,
             owns_gil=thread.get("owns_gil") is True,
         )
@@ -124,7 +124,7 @@ def parse_faulthandler(text: str, pid: int) -> tuple[ThreadStack, ...]:
             pid=pid,
             thread="MainThread" if place == len(found) - 1 else name,
             main=place == len(found) - 1,
-            frames=tuple(frames[:_MOST_FRAMES]),
+            frames=tuple(frames[:MOST_FRAMES]),
         )
         for place, (name, frames) in enumerate(found)
         if frames
@@ -153,6 +153,38 @@ def dump(pid: int, *, timeout_seconds: float, native: bool = False, program: str
         return StackDump(threads=parse_dump(out, pid), native=parse_native(out, pid) if native else ())
     except ValueError as error:
         return StackDump(reason=f"py-spy wrote what cannot be read: {error}")
+
+
+def read_locals(
+    pid: int, function: str, file: str, names: Collection[str], *, timeout_seconds: float
+) -> dict[str, str]:
+    """Local variables of a function that is on a stack of the process, as py-spy writes them; empty: it is on none, or cannot be read.
+
+    `file`: the end of its path. Other variables than `names` are not kept.
+    """
+    program = py_spy_program()
+    if program is None:
+        return {}
+    done = _output([program, "dump", "--json", "--locals", "--nonblocking", "--pid", str(pid)], timeout_seconds)
+    if isinstance(done, str) or done[0] != 0:
+        return {}
+    try:
+        return locals_in(done[1], function, file, names)
+    except ValueError:
+        return {}
+
+
+def locals_in(text: str, function: str, file: str, names: Collection[str]) -> dict[str, str]:
+    """The same from what py-spy wrote.
+
+    Raises:  ValueError: it is no such dump
+    """
+    for frame in (frame for thread in _threads(text) for frame in _frames(thread)):
+        if _frame(frame).function == function and str(frame.get("filename")).endswith(file):
+            values = frame.get("locals")
+            told = [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
+            return {str(one.get("name")): str(one.get("repr")) for one in told if one.get("name") in names}
+    return {}
 
 
 def refusal(stderr: str) -> str:
