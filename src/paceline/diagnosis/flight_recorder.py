@@ -1,8 +1,9 @@
 """The answers of torch's flight recorders as facts: a rank's progress in each process group, and its newest collectives. Pure.
 
-The recorders see every collective of torch's own process groups, also those that C++ issues (DDP's buckets), but neither reduce
-operation, root nor call site. gloo's sees a bare ProcessGroupGloo too, such as comm makes for its own use, but all of them under the
-empty name: which ranks of the job share one cannot be told, so they are left out here. What they carry is in the ring's exchanges.
+The recorders see every collective of torch's own process groups, also those that C++ issues (DDP's buckets), but neither reduce operation
+nor root; the line that issued a call only where they are read from the rank's memory. gloo's sees a bare ProcessGroupGloo too, such as comm
+makes for its own use, but all of them under the empty name: which ranks of the job share one cannot be told, so they are left out here.
+What they carry is in the ring's exchanges.
 
 Each recorder counts in its own way, and one group may be in two of them (cpu:gloo,cuda:nccl):
 
@@ -19,8 +20,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from paceline.diagnosis.case import GroupCounters
+from paceline.diagnosis.case import GroupCounters, Site
 from paceline.diagnosis.logs.flight_recorder_dumps import is_over, unpickled
+from paceline.probes.stacks import is_users_file
 
 _GLOO, _NCCL = "gloo", "nccl"
 # ProcessGroupNCCL's entry for a whole batch of calls, beside those of its calls.
@@ -30,6 +32,7 @@ _DTYPES = {
     "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64", "Int": "int32",
     "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool",
 }  # fmt: skip
+_MOST_CALLERS = 4
 _MESSAGE = re.compile(r"(send|recv) (\d+)(?:->|<-)(\d+)\Z")
 
 
@@ -53,6 +56,8 @@ class TraceEntry:
     """The collective is over."""
     recorder: str = _GLOO
     """Which recorder has it, as in `GroupCounters.recorder`. Only its own numbers may be compared with `index`."""
+    site: Site | None = None
+    """The user's line that issued it; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,17 @@ def parse_traces(answers: Iterable[tuple[str, bytes]]) -> Trace:
     seen: dict[bytes, str] = {}
     for recorder, answer in answers:
         seen.setdefault(answer, recorder)
-    found = [parse_trace(answer, recorder) for answer, recorder in seen.items()]
+    return traces_of((recorder, _document(answer)) for answer, recorder in seen.items())
+
+
+def parse_trace(answer: bytes, recorder: str = _GLOO) -> Trace:
+    """The answer of one recorder, JSON or pickle. Missing keys are unknown. Any other text is an empty trace."""
+    return _trace_of(_document(answer), recorder)
+
+
+def traces_of(documents: Iterable[tuple[str, Mapping[str, Any]]]) -> Trace:
+    """The documents of one rank's recorders, each with the name of its recorder."""
+    found = [_trace_of(document, recorder) for recorder, document in documents]
     if len(found) == 1:
         return found[0]
     return Trace(
@@ -79,9 +94,7 @@ def parse_traces(answers: Iterable[tuple[str, bytes]]) -> Trace:
     )
 
 
-def parse_trace(answer: bytes, recorder: str = _GLOO) -> Trace:
-    """The answer of one recorder, JSON or pickle. Missing keys are unknown. Any other text is an empty trace."""
-    document = _document(answer)
+def _trace_of(document: Mapping[str, Any], recorder: str) -> Trace:
     listed = document.get("entries")
     every = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     entries = [entry for entry in every if not _is_nameless(entry)]
@@ -303,6 +316,24 @@ def _entry(entry: Mapping[str, Any], recorder: str) -> TraceEntry | None:
         created_ns=_number(entry, "time_created_ns"),
         retired=is_over(entry),
         recorder=recorder,
+        site=_site(entry.get("frames")),
+    )
+
+
+def _site(frames: Any) -> Site | None:
+    """The user's innermost line of a stack, and those that led there."""
+    users = [
+        frame
+        for frame in (frames if isinstance(frames, list) else ())
+        if isinstance(frame, dict) and is_users_file(str(frame.get("filename"))) and _number(frame, "line")
+    ]
+    if not users:
+        return None
+    return Site(
+        file=str(users[0]["filename"]),
+        line=_number(users[0], "line") or 0,
+        function=str(users[0].get("name") or ""),
+        callers=tuple(f"{frame['filename']}:{frame['line']}" for frame in users[1 : 1 + _MOST_CALLERS]),
     )
 
 

@@ -173,7 +173,7 @@ def _group_number(record: _Record) -> int:
 
 
 def recorded_calls(rank: int, entries: Iterable[TraceEntry]) -> list[RankCalls]:
-    """The same for a flight recorder's entries, which have neither reduce operation, root nor call site."""
+    """The same for a flight recorder's entries, which have neither reduce operation nor root, and a call site only from a rank's memory."""
     by_group: dict[tuple[str, str], list[Call]] = {}
     for entry in entries:
         call = Call(
@@ -182,6 +182,7 @@ def recorded_calls(rank: int, entries: Iterable[TraceEntry]) -> list[RankCalls]:
             issued_ns=entry.created_ns or 0,
             dtype=entry.dtype,
             shape=entry.shape if entry.operation in _SAME_INPUT else None,
+            site=entry.site,
         )
         by_group.setdefault((entry.group, entry.recorder), []).append(call)
     return [

@@ -1,10 +1,10 @@
 """The progress of each rank of this host, twice a second: a heartbeat from its ring, its process and, if it stands still, its flight
 recorders.
 
-The sampler is passive: it reads shared memory and /proc, and asks torch's worker server, which answers without the rank's Python. The
-ring has the collectives of paceline's own exchange. The flight recorder has the collectives of torch's process groups. If a group is in
-both (paceline's group hands its small exchanges to a gloo group of its own), the ring is complete. The coordinator decides whether a
-rank stands still for too long, from the heartbeats of all hosts.
+The sampler is passive: it reads shared memory, /proc and the rank's own memory. Where that cannot be read, and for groups on a device, it
+asks torch's worker server, which answers without the rank's Python. The ring has the collectives of paceline's own exchange. The flight
+recorder has the collectives of torch's process groups. If a group is in both (paceline's group hands its small exchanges to a gloo group of
+its own), the ring is complete. The coordinator decides whether a rank stands still for too long, from the heartbeats of all hosts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,9 +18,10 @@ from paceline.backend_names import names_in, waits_on_device
 from paceline.diagnosis.case import Call, GroupCounters, Heartbeat
 from paceline.diagnosis.crash.rendezvous import brought
 from paceline.diagnosis.desync.calls import RankCalls
-from paceline.diagnosis.flight_recorder import Trace, TraceEntry, parse_traces
+from paceline.diagnosis.flight_recorder import Trace, TraceEntry, parse_traces, traces_of
 from paceline.diagnosis.hang.wait_graph import DEFAULT_GROUP_NAMES
 from paceline.launch.agent.ring_collector import RingCollector
+from paceline.probes.flight_recorder_memory import read_recorders
 from paceline.probes.processes import read_stat
 from paceline.probes.worker_server import GLOO, GateClosed, traces
 from paceline.recording.ring import Instrument, RingHeader
@@ -242,7 +243,11 @@ class HeartbeatSampler:
     def _trace_of(
         self, pid: int, backends: frozenset[str], timeout_seconds: float = ANSWER_SECONDS, *, finished: bool = False
     ) -> tuple[Trace | None, bool | None]:
-        """What the rank's recorders answered, and whether the CUDA driver did."""
+        """What the rank's recorders have, and whether the CUDA driver answered. `finished`: with the lines of the newest calls, too."""
+        if backends and not any(waits_on_device(name) for backend in backends for name in names_in(backend)):
+            read = read_recorders(pid, frames=finished)
+            if read.documents:
+                return traces_of(read.documents), None
         try:
             found = traces(self._sockets / f"{pid}.sock", timeout_seconds, backends=backends, finished=finished)
         except GateClosed:

@@ -105,6 +105,7 @@ def look_at(
     hosts_by_address: Mapping[str, str],
     all_ranks_here: Mapping[int, int],
     deep: bool = False,
+    stops_nobody: bool = False,
     directory: Path | None = None,
     seconds: float = SECONDS,
 ) -> tuple[list[RankSnapshot], HostSnapshot]:
@@ -112,7 +113,7 @@ def look_at(
 
     `all_ranks_here`: every rank of this host, so that no rank counts as a foreign process. `role`: the role of all ranks, or of each
     rank. `directory`: the recording, whose file system is read. `deep`: read native stacks too, which stops each rank for up to a
-    second. Without `deep`, native stacks are read only if a sleeping thread seems to hold the GIL.
+    second. Without `deep`, native stacks are read only if a sleeping thread seems to hold the GIL; with `stops_nobody`, never.
 
     Holds:   one RankSnapshot per rank, in the given order, whatever happens to the rank meanwhile
     """
@@ -134,7 +135,9 @@ def look_at(
         taken.first.values.get(_RAS), taken.second.values.get(_RAS), {*ranks.values(), *all_ranks_here.values()}
     )
     settings = [part.setting for part in parts.values() if part.setting is not None]
-    return _with_native(snapshots, deep), host_snapshot.snapshot_of_host(
+    if not stops_nobody:
+        snapshots = with_native(snapshots, [one.rank for one in snapshots if deep or holds_gil_asleep(one)])
+    return snapshots, host_snapshot.snapshot_of_host(
         (taken.first.values.get(("host", 0)), taken.second.values.get(("host", 0))),
         (taken.before, taken.after),
         host=host,
@@ -274,16 +277,15 @@ def _dump(readings: Readings[_Key], rank: int) -> stacks.StackDump:
     )
 
 
-def _with_native(snapshots: list[RankSnapshot], deep: bool) -> list[RankSnapshot]:
-    """The snapshots, with native stacks where they are needed. A stopped or blocked process is left out: it would block the reader."""
-    asked = [
-        snapshot
-        for snapshot in snapshots
-        if (deep or _gil_is_held_asleep(snapshot)) and snapshot.state in ("R", "S") and not snapshot.frozen
-    ]
+def with_native(snapshots: list[RankSnapshot], ranks: Collection[int]) -> list[RankSnapshot]:
+    """The snapshots, with native stacks of these ranks, which stops each for up to a second.
+
+    A stopped or blocked process is left out: it would block the reader.
+    """
     jobs = {
         snapshot.rank: partial(stacks.dump, snapshot.pid, timeout_seconds=_NATIVE_SECONDS, native=True)
-        for snapshot in asked
+        for snapshot in snapshots
+        if snapshot.rank in ranks and snapshot.state in ("R", "S") and not snapshot.frozen
     }
     found = at_once(jobs, _NATIVE_SECONDS + 0.1).values
     return [
@@ -292,7 +294,8 @@ def _with_native(snapshots: list[RankSnapshot], deep: bool) -> list[RankSnapshot
     ]
 
 
-def _gil_is_held_asleep(snapshot: RankSnapshot) -> bool:
+def holds_gil_asleep(snapshot: RankSnapshot) -> bool:
+    """Whether a thread of this idle rank seems to hold the interpreter's lock, which native stacks would show."""
     idle = snapshot.cpu_fraction is not None and snapshot.cpu_fraction < _IDLE_CORES
     is_open = snapshot.ping_answers is True and snapshot.traceback_answers is False
     return idle and (is_open or any(stack.owns_gil for stack in snapshot.stacks or ()))
