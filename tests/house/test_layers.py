@@ -1,7 +1,7 @@
 """Arrows run one way, in the kernel and in each part.
 
-parts -> api -> cli -> serve -> views of parts -> insides of parts -> launch, views -> rules -> diagnosis -> recording, contract, probes ->
-catalog -> findings -> facts, errors
+parts -> api -> cli -> serve -> views of parts -> insides of parts -> attach -> launch, views -> rules -> diagnosis ->
+recording, contract, probes -> catalog -> findings -> facts, errors
 """
 
 import ast
@@ -40,6 +40,7 @@ FLOORS = (
     {"diagnosis"},
     {"rules"},
     {"launch", "views"},
+    {"attach"},
     {"insides of parts"},
     {"views of parts"},
     {"serve"},

@@ -109,6 +109,7 @@ SHOWN_ELSEWHERE = {
     "tests/process/test_resume_other_ranks.py": "tests/process/test_resume.py has a resume, tests/parts/resume/worker the indices",
     "tests/process/test_resume_outputs.py": "tests/process/test_resume.py has a resume, tests/parts/resume/worker what a file is cut to",
     "tests/process/test_resume_sabotage.py": "tests/process/test_resume.py has a resume, test_export_state.py of the part damaged steps",
+    "tests/torches/test_recorder_layout.py": "tests/probes/test_flight_recorder_memory.py reads the recorder of this torch",
     "tests/parts/resume/worker/test_threads.py": "what is refused is shown by tests/process/test_resume.py",
 }
 

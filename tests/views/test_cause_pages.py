@@ -40,5 +40,5 @@ def test_every_cause_is_in_it(tmp_path):
     main(tmp_path)
     text = (tmp_path / "causes.md").read_text()
     codes = [cause.code for cause in all_causes()]
-    assert len(codes) == 76
+    assert len(codes) == 81
     assert not [code for code in codes if f"### {code} " not in text]

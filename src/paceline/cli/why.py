@@ -1,6 +1,7 @@
 """Say why a job hangs, failed, computes wrong numbers or is slow, from its recording or from the plain logs of any job."""
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -21,22 +22,26 @@ from paceline.part import GoesOn, first_answer, parts
 from paceline.recording.jsonl import ReadJsonLines, read_json_lines
 
 _ANY = "any"
+_PROCESS = re.compile(r"(?:pid:)?([0-9]{1,10})")
 VERB = Verb(
     "why",
     __doc__ or "",
     (
-        ("paceline why", "why the newest run here is in trouble"),
-        ("paceline why --log slurm-4711.out", "the likely causes in the log of any job"),
+        ("paceline why", "why the newest run here is in trouble; without one, the job that runs here"),
+        ("paceline why 4711", "why the job of this process hangs, whatever started it"),
     ),
     (
         Option(
             "runs",
-            "Id of a run, the beginning of an id, or its directory. Further ones are directories of the same run, as with --dir.",
+            "Id of a run, the beginning of an id, or its directory. Further ones are directories of the same run, as with --dir. "
+            "A number, or pid:NUMBER, is a process: a rank of any job on this machine, its launcher, or a shell above it.",
             "RUN",
             default_text="the newest run here",
             count="*",
             is_positional=True,
         ),
+        Option("all", "Look at every training job of this user on this machine, whatever started it."),
+        Option("everybody", "With --all: also at those of other users, as far as it is allowed."),
         Option(
             "log",
             "Read plain logs and flight-recorder dumps of a job that ran without paceline; - is standard input, gzip is unpacked.",
@@ -78,6 +83,8 @@ def run(args: argparse.Namespace) -> int:
         from paceline.cli.why_log import answer_logs
 
         findings = answer_logs(args)
+    elif args.all or (args.runs and _process_in(args.runs[0]) is not None):
+        findings = _answer_processes(args)
     else:
         findings = _answer_run(args)
     return 1 if any(_is_wanted(finding, wanted) for finding in findings) else 0
@@ -118,13 +125,65 @@ def judge_run(
     return case, replace(diagnosis, not_judged=(*diagnosis.not_judged, *complaints)), found
 
 
+def _process_in(text: str) -> int | None:
+    """The process that a text names, as 4711 or pid:4711; None: it names none."""
+    match = _PROCESS.fullmatch(text)
+    return int(match[1]) if match else None
+
+
+def _answer_processes(args: argparse.Namespace) -> Sequence[CauseFinding]:
+    """Of jobs that run here, whatever started them."""
+    from paceline.cli.why_process import answer_all, answer_process
+    from paceline.recording.runs import list_runs
+
+    if args.all:
+        if args.runs:
+            raise UsageError(
+                "U03",
+                "--all looks at every job, and one is given beside it",
+                saw=" ".join(args.runs),
+                next="paceline why --all",
+            )
+        return answer_all(args)
+    text = args.runs[0]
+    if len(args.runs) > 1 or args.directories:
+        raise UsageError(
+            "U03",
+            f"{text} is a process, and more is given beside it",
+            saw=" ".join(args.runs),
+            next=f"paceline why {text}",
+        )
+    if not text.startswith("pid:"):
+        for known in list_runs(Path(args.run_dir) if args.run_dir else None):
+            if known.id == text:
+                raise UsageError(
+                    "U09",
+                    f"{text} is a run and may be a process",
+                    saw=str(known.path),
+                    next=f"paceline why pid:{text}, or paceline why {known.path}",
+                )
+    pid = _process_in(text)
+    assert pid is not None
+    return answer_process(args, pid)
+
+
 def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:
     from paceline.recording.runs import at_path, find_run, of_one_run
     from paceline.views.documents import json_text
     from paceline.views.why import WhyPage, why_json, why_text
 
     root = Path(args.run_dir) if args.run_dir else None
-    first = find_run(text := args.runs[0] if args.runs else None, root)
+    text = args.runs[0] if args.runs else None
+    try:
+        first = find_run(text, root)
+    except UsageError:
+        if text is not None or root is not None or args.directories:
+            raise
+        from paceline.cli.why_process import answer_only_job
+
+        if (findings := answer_only_job(args)) is None:
+            raise
+        return findings
     say_where(first, text, root)
     directories = of_one_run([first, *(at_path(Path(text)) for text in (*args.runs[1:], *args.directories))])
     with ProgressLine(f"judging {directories[0].name}", shown=not args.json):

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from paceline.diagnosis.case import (
+    Attached,
     Case,
     Confirmation,
     DataSampler,
@@ -99,6 +100,7 @@ def build_case(
         timing=timing if timing is not None and timing.attempt == chosen else reader.newest("tempo", StepTiming),
         forecast=reader.newest("forecast", Forecast),
         tails={exit.rank: exit.tail for exit in exits if exit.tail} | dict(tails or {}),
+        attached={one.host: one for one in reader.all("attached", Attached)},
         missing_hosts=_missing_hosts(events),
         events=events,
         telemetry={host: tuple(lines) for host, lines in telemetry.items()},

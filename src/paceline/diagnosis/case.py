@@ -554,6 +554,51 @@ class Forecast:
     """Its share of a step."""
 
 
+# ------------------------------------------------------------------------------------------- a job that others have started
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSeen:
+    """What the job's store says to a client that changes nothing."""
+
+    address: str
+    """Host and port."""
+    answer: str
+    """answers, silent, refused, timed out, or what else happened."""
+    joined: int | None = None
+    """Clients that have ever come; None: not known."""
+    holder: str = ""
+    """The process here that listens at its port, and its state; empty: none, or not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attached:
+    """What one host says about a job that paceline did not start and that runs there."""
+
+    host: str
+    """Its name."""
+    attempt: int = 0
+    """The attempt, counted from 0."""
+    launcher: str = ""
+    """What started the ranks: torchrun, Slurm, ...; empty: not known."""
+    launcher_pid: int | None = None
+    """Its process; None: not known."""
+    missing: tuple[int, ...] = ()
+    """Ranks that belong on this host and have no process."""
+    restarts: int = 0
+    """How often the launcher has started the ranks again."""
+    store: StoreSeen | None = None
+    """The job's store; None: it was not asked."""
+    addresses: tuple[str, ...] = ()
+    """Addresses of other hosts to which its ranks are connected."""
+    hosts_wanted: int | None = None
+    """Hosts of the job; None: not known."""
+    raised: dict[int, str] = field(default_factory=dict)
+    """Rank -> the last exception in the file to which its stderr goes, which other ranks may share."""
+    major_faults_per_second: dict[int, float] = field(default_factory=dict)
+    """Rank -> pages for which it waited for a disk."""
+
+
 # -------------------------------------------------------------------------------------------------------------------- case
 
 
@@ -599,6 +644,8 @@ class Case:
     """When the job will be done; None: too few steps, or nothing is known of its end."""
     tails: Mapping[int, str] = field(default_factory=dict)
     """Rank -> the end of its stderr."""
+    attached: Mapping[str, Attached] = field(default_factory=dict)
+    """Host -> what it says about a job that paceline did not start; empty for a run of paceline's."""
     missing_hosts: tuple[Mapping[str, Any], ...] = ()
     """The launcher's reports about hosts that have not come: the entries of the `waiting` event."""
     confirmation: Confirmation | None = None

@@ -111,7 +111,7 @@ class WhyDocument(RunDocument, frozen=True, kw_only=True, tag_field="schema", ta
 def why_json(diagnosis: Diagnosis, case: Case | None) -> WhyDocument:
     """The same for a program; `case` None: plain logs were read."""
     run = None if case is None else case.run
-    known = None if run is None or how_it_ended(run) == "unknown" else run
+    known = None if run is None or case is None or case.attached or how_it_ended(run) == "unknown" else run
     return WhyDocument(
         run_id=None if run is None else run.id,
         status=None if known is None else known.status,
@@ -337,6 +337,9 @@ def _looked_at(case: Case) -> str:
 
 def _counted(case: Case) -> str:
     ranks = len(case.ranks) or len(case.heartbeats) or case.world_size or 0
+    if case.attached:
+        # Nobody has counted its steps.
+        return f"{ranks} {plural(ranks, 'rank')}"
     steps = max((record.step_count or 0 for record in case.ranks.values()), default=0)
     return f"{ranks} {plural(ranks, 'rank')}, {counted(steps, 'step')}"
 

@@ -63,6 +63,8 @@ def steady_timing(case: Case) -> StepTiming:
     Raises:  Unknown: it is not known, or too young
     """
     timing = case.timing
+    if case.attached:
+        raise Unknown("how the job steps: the ranks were not recorded")
     if timing is None or not timing.ranks:
         raise Unknown("how the job steps (20 steps of steady training)")
     if not is_settled(timing):

@@ -96,7 +96,9 @@ def _behind_its_loop(left: LeftLoop) -> CauseFinding:
         confidence=Confidence.HIGH if left.has_fewer_batches or left.out else Confidence.LIKELY,
         since_step=left.steps,
         saw=(
-            f"rank {left.rank} is done with its loop after {left.steps} steps, and has called {call_text(left.call)}",
+            f"rank {left.rank} is done with its loop"
+            + ("" if left.steps is None else f" after {left.steps} steps")
+            + f", and has called {call_text(left.call)}",
             f"{named_ranks(left.in_a_step)} {'is' if one else 'are'} still in a step",
             *_shorter_loader(left),
         ),

@@ -1,0 +1,203 @@
+"""What `paceline why PID` says of broken jobs that a plain launcher has started, and that prepared nothing.
+
+    python bench/attached.py [NAME...]           the hangs of examples/broken under torchrun, one after the other
+    python bench/attached.py --launcher alone    each rank as a program of its own, as a batch system starts it
+    python bench/attached.py --results FILE      go on from these results (default: a file in the folder for temporary files)
+
+A job is left for some seconds after it broke, then asked once. Right is the cause, the ranks and the line.
+"""
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(REPOSITORY / place) for place in ("tests/faults", "tests/shared", "tests/torches", "src")]
+
+from catalogue import Fault, Trial, faults  # noqa: E402
+from harness import Watched, clear_away, start  # noqa: E402
+from scoring import ALARMS  # noqa: E402
+
+LATER_SECONDS, READY_SECONDS = 8.0, 60.0
+WITHOUT_A_MARK_SECONDS = 10.0
+# Nothing here hangs: whoever watches the steps sees it.
+_HANGS = ("stall", "waiting", "divergence", "start", "")
+_TRIALS = (Trial(), Trial(rank=2, at_step=18, world_size=3))
+_ATTACHED = REPOSITORY / "examples" / "attached"
+# Only from outside are these what they are: under `paceline run` something else ends or names them.
+OWN = {
+    "torchrun": (
+        Fault(name="c15_raised_stays", code="C15", what="", script=_ATTACHED / "c15_raised_stays.py"),
+        Fault(
+            name="r11_frozen_store", code="R11", what="", script=_ATTACHED / "r11_frozen_store.py", names_nobody=True
+        ),
+    ),
+    "alone": (Fault(name="c16_left_alone", code="C16", what="", script=_ATTACHED / "c16_left_alone.py"),),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """One job."""
+
+    name: str
+    launcher: str
+    rank: int
+    cause: bool
+    ranks: bool
+    seconds: float
+    first: str
+    said: str = ""
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("names", nargs="*")
+    arguments.add_argument("--launcher", choices=("torchrun", "alone"), default="torchrun")
+    arguments.add_argument("--trial", type=int, default=0, help="which rank of how many (default 0: rank 1 of 2)")
+    arguments.add_argument("--results", type=Path, default=Path(gettempdir()) / "paceline-attached.jsonl")
+    options = arguments.parse_args()
+    done = list(results(options.results))
+    known = {(one.name, one.launcher, one.rank) for one in done}
+    for fault in chosen(options.names, options.launcher):
+        trial = _TRIALS[options.trial]
+        rank = trial.rank if fault.fixed_rank is None else fault.fixed_rank
+        if (fault.name, options.launcher, rank) in known:
+            continue
+        varied = Trial(rank=rank, at_step=trial.at_step, world_size=trial.world_size)
+        one = scored(fault, varied, options.launcher)
+        if one is None:
+            print(f"   {fault.name} ended by itself", flush=True)
+            continue
+        with options.results.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(one)) + "\n")
+        done.append(one)
+        print(
+            f"{'+' if one.cause else '-'}{'+' if one.ranks else '-'} {one.seconds:5.1f} s  {one.name}: {one.first}",
+            flush=True,
+        )
+    report(done)
+    return 0
+
+
+def chosen(names: Iterable[str], launcher: str) -> Iterator[Fault]:
+    """The faults that can be run under any launcher: the hangs, and what looks like one."""
+    wanted = tuple(names)
+    for fault in (*faults(), *OWN[launcher]):
+        fits = fault.is_decoy or fault in OWN[launcher] or (fault.code[:1] in "NMR" and fault.level in _HANGS)
+        plain = not (fault.starts_itself or fault.command or fault.environment or fault.why_not_here or fault.nccl)
+        if fits and plain and (not wanted or any(word in fault.name for word in wanted)):
+            yield fault
+
+
+def scored(fault: Fault, trial: Trial, launcher: str) -> Scored | None:
+    """Start one job, break it, ask once; None: it ended before."""
+    with TemporaryDirectory(prefix="pl-attached-") as folder:
+        directory = Path(folder)
+        job = started(fault, trial, launcher, directory)
+        try:
+            # A rendezvous has no step at which it breaks.
+            says = not fault.is_decoy and not fault.code.startswith("R0")
+            limit = time.monotonic() + (READY_SECONDS if says else WITHOUT_A_MARK_SECONDS)
+            out = directory / "out.txt"
+            while "broken at" not in out.read_text(errors="replace") and time.monotonic() < limit:
+                if job.process.poll() is not None:
+                    break
+                time.sleep(0.2)
+            time.sleep(LATER_SECONDS)
+            if job.process.poll() is not None:
+                return None
+            began = time.monotonic()
+            asked = subprocess.run(
+                [sys.executable, "-m", "paceline", "why", str(job.process.pid), "--json"],
+                env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            seconds = time.monotonic() - began
+        finally:
+            clear_away(job)
+    if asked.returncode:
+        said = (asked.stderr.strip() or asked.stdout.strip()).splitlines()
+        return Scored(
+            name=fault.name,
+            launcher=launcher,
+            rank=trial.rank,
+            cause=False,
+            ranks=False,
+            seconds=seconds,
+            first=(said or ["no answer"])[0],
+        )
+    answer = json.loads(asked.stdout)
+    findings = [one for one in answer["findings"] if one["level"] not in ("slow", "quality")]
+    first = findings[0] if findings else None
+    text = (
+        "nothing"
+        if first is None
+        else f"{first['level']}[{first['code']}] ranks {first['ranks']} ({first['confidence']})"
+    )
+    if fault.is_decoy:
+        alarms = [one for one in findings if one["level"] in ALARMS]
+        cause, ranks = not alarms, not alarms
+    else:
+        right = fault.right_ranks(trial)
+        cause = first is not None and first["code"] in (fault.expected or {fault.code})
+        ranks = first is not None and (right is None or frozenset(first["ranks"]) in right)
+    return Scored(
+        name=fault.name, launcher=launcher, rank=trial.rank, cause=cause, ranks=ranks, seconds=seconds, first=text,
+        said=json.dumps({"findings": findings, "not_judged": answer["not_judged"]}),
+    )  # fmt: skip
+
+
+def started(fault: Fault, trial: Trial, launcher: str, directory: Path) -> Watched:
+    """The job under a plain launcher."""
+    script = [str(fault.script), *fault.argv(trial)]
+    python = Path(sys.executable)
+    port = free_port()
+    if launcher == "torchrun":
+        words = [
+            str(python),
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node",
+            str(trial.world_size),
+            "--master-port",
+            str(port),
+            *script,
+        ]
+        return start(words, directory, {"PYTHONPATH": ""}, python)
+    each = (
+        f'RANK={rank} LOCAL_RANK={rank} WORLD_SIZE={trial.world_size} MASTER_ADDR=localhost MASTER_PORT={port} {python} "$@" &'
+        for rank in range(trial.world_size)
+    )
+    return start(["bash", "-c", "\n".join([*each, "wait"]), "ranks", *script], directory, {"PYTHONPATH": ""}, python)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def results(path: Path) -> Iterator[Scored]:
+    if path.exists():
+        yield from (Scored(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines())
+
+
+def report(done: list[Scored]) -> None:
+    """Shares of what was right, and how long it took."""
+    if done:
+        seconds = sorted(one.seconds for one in done)
+        right = f"cause {sum(one.cause for one in done)}, ranks {sum(one.ranks for one in done)}"
+        print(f"{len(done)} jobs: {right}; median {statistics.median(seconds):.1f} s, longest {seconds[-1]:.1f} s")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

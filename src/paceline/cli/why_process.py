@@ -1,0 +1,190 @@
+"""`paceline why PID` and `--all`: jobs that run on this machine and that paceline did not start."""
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NoReturn
+
+import msgspec
+
+from paceline.attach.evidence import HostEvidence
+from paceline.attach.judge import Judged, judge
+from paceline.attach.look_here import JobHere, LookedHere, LookRequest
+from paceline.attach.no_job import NoJob, NoJobReason
+from paceline.attach.permission import Refusal, refusal_of, typed_again
+from paceline.cli.progress import ProgressLine
+from paceline.cli.terminal import ascii_only, room, use_color
+from paceline.errors import UsageError
+from paceline.facts import Run
+from paceline.findings import CauseFinding
+from paceline.rules import all_causes
+from paceline.spelling import plural
+from paceline.user_names import user_name
+from paceline.views.documents import json_text
+from paceline.views.why import WhyPage, why_json, why_text
+
+# Twice what it takes on a machine that is very busy.
+LOOK_SECONDS = 20.0
+_MOST_LISTED = 8
+
+
+def answer_process(args: argparse.Namespace, pid: int) -> Sequence[CauseFinding]:
+    """Print why the job of this process is in trouble. Returns the findings.
+
+    Raises:  UsageError U59: it belongs to no job, or to several; it did not answer in time
+    """
+    here = _look(LookRequest(pids=(pid,), is_listed=True), shown=not args.json)
+    if not here.jobs:
+        _refuse(here.none[0])
+    if len(here.jobs) > 1:
+        _several(here.jobs, f"below process {pid} run {len(here.jobs)} training jobs")
+    return _show(args, here)
+
+
+def answer_all(args: argparse.Namespace) -> Sequence[CauseFinding]:
+    """The same for every job of this user, or of everybody.
+
+    Raises:  UsageError U59: there is none; they did not answer in time
+    """
+    here = _look(LookRequest(everybody=args.everybody), shown=not args.json)
+    if not here.jobs:
+        raise UsageError(
+            "U59",
+            "no training job runs here",
+            saw="; ".join(here.notes) or "no process has torch in its memory and the number of a rank",
+            next="paceline run train.py starts one"
+            if args.everybody
+            else "sudo paceline why --all --everybody: those of other users",
+        )
+    return _show(args, here)
+
+
+def answer_only_job(args: argparse.Namespace) -> Sequence[CauseFinding] | None:
+    """The same where no run is recorded: of the one job of this user; None: there is none.
+
+    Raises:  UsageError U59: there are several
+    """
+    here = _look(LookRequest(is_listed=True, only_others=True), shown=not args.json)
+    if not here.jobs:
+        return None
+    if len(here.jobs) > 1:
+        _several(here.jobs, f"{len(here.jobs)} training jobs run here, and no run is recorded in this directory")
+    return _show(args, here)
+
+
+def _look(request: LookRequest, *, shown: bool) -> LookedHere:
+    """What a process of its own sees. It is given up after 20 s: what it reads may keep it for ever."""
+    words = [sys.executable, "-P", "-m", "paceline.attach.look_here", msgspec.json.encode(request).decode()]
+    with ProgressLine("looking at the ranks", shown=shown):
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            out, err = process.communicate(timeout=LOOK_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            # It is not waited for: nothing ends a process that a file system keeps.
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
+            raise UsageError(
+                "U59",
+                "the ranks could not be looked at in time",
+                saw=f"no answer within {LOOK_SECONDS:.0f} s: the machine is very busy, or a file system does not answer",
+                next="again, or for one rank: paceline why PID",
+            ) from None
+    if process.returncode:
+        raise RuntimeError(f"the look has failed: {err.decode(errors='replace')[-2000:]}")
+    return msgspec.json.decode(out, type=LookedHere)
+
+
+def _show(args: argparse.Namespace, here: LookedHere) -> Sequence[CauseFinding]:
+    judged = [(one, _judged(one, job)) for one, job in zip(here.evidence, here.jobs, strict=True)]
+    if args.json:
+        documents = [why_json(found.diagnosis, found.case) for _, found in judged]
+        print(json_text(documents[0] if len(documents) == 1 else documents))
+    else:
+        page = WhyPage(
+            width=room(sys.stdout), color=use_color(args.color, sys.stdout), ascii_only=ascii_only(sys.stdout)
+        )
+        print("\n\n".join(_page(one, found, page) for one, found in judged))
+    return [finding for _, found in judged for finding in found.diagnosis.findings]
+
+
+def _judged(one: HostEvidence, job: JobHere) -> Judged:
+    run = Run(
+        id=f"pid:{job.pid}", name=job.name, directory="", command=(), started_ns=time.time_ns(), first_host=one.host
+    )
+    found = judge([one], run, all_causes())
+    refused = [refusal for rank in one.ranks[:1] if (refusal := refusal_of(rank.pid, _again(job.pid))) is not None]
+    if not refused:
+        return found
+    not_judged = (_of_refusal(refused[0]), *found.diagnosis.not_judged)
+    return replace(found, diagnosis=replace(found.diagnosis, not_judged=not_judged))
+
+
+def _page(one: HostEvidence, found: Judged, page: WhyPage) -> str:
+    by = f", started by {one.launcher}" + (f" ({one.launcher_pid})" if one.launcher_pid else "") if one.launcher else ""
+    size = f"{len(one.ranks)} of {one.world_size or '?'} {plural(one.world_size or len(one.ranks), 'rank')}"
+    sources = [name for name in ("recorder", "stacks") if all(name in rank.sources for rank in one.ranks)]
+    lines = [
+        f"{size} of {one.job} on {one.host}{by}: looked at for {one.seconds:.1f} s; {', '.join(sources) or 'the kernel alone'}"
+    ]
+    if one.ranks and (refusal := refusal_of(one.ranks[0].pid, _again(one.ranks[0].pid))) is not None:
+        lines += [f"  refused   {refusal.saw}", f"  without   {refusal.without}", f"  next      {refusal.next}"]
+    if found.moves and not found.diagnosis.findings:
+        lines.append("the job moves: collectives were completed while it was looked at")
+    return "\n".join([*lines, "", why_text(found.diagnosis, found.case, page)])
+
+
+def _of_refusal(refusal: Refusal) -> str:
+    return f"lines and collectives: {refusal.saw}; {refusal.next}"
+
+
+def _again(pid: int) -> list[str]:
+    return typed_again(["why", str(pid)])
+
+
+def _refuse(none: NoJob) -> NoReturn:
+    """Say in four parts why a process belongs to no job."""
+    who = "" if none.user is None else f"it is {user_name(none.user)}'s"
+    what, saw, next_ = {
+        NoJobReason.GONE: (
+            f"there is no process {none.pid}",
+            "it may be of another host or container",
+            "paceline why --all",
+        ),
+        NoJobReason.INNER: (
+            f"process {none.pid} is in another container",
+            f"it is {', '.join(map(str, none.here))} here",
+            f"paceline why {next(iter(none.here), 'PID')}",
+        ),
+        NoJobReason.ZOMBIE: (f"process {none.pid} has ended", "its parent has not waited for it", "paceline why --all"),
+        NoJobReason.REFUSED: (f"process {none.pid} may not be read", who, f"sudo {' '.join(_again(none.pid))}"),
+        NoJobReason.LAUNCHER: (
+            f"{none.launcher} ({none.pid}) has started no rank yet",
+            f"{none.below} {'process' if none.below == 1 else 'processes'} below it, {none.age_seconds or 0:.0f} s old",
+            "again in some seconds",
+        ),
+        NoJobReason.NO_RANK: (
+            f"process {none.pid} is no rank of a training job, and has none below it",
+            "no process there has torch in its memory and the number of a rank",
+            "paceline why --all",
+        ),
+    }[none.reason]
+    raise UsageError("U59", what, saw=saw, next=next_)
+
+
+def _several(jobs: Sequence[JobHere], what: str) -> NoReturn:
+    listed = [
+        f"{job.pid} {job.name} ({job.launcher or 'started by hand'}, {job.ranks} {plural(job.ranks, 'rank')})"
+        for job in jobs
+    ]
+    more = f" and {len(listed) - _MOST_LISTED} more" if len(listed) > _MOST_LISTED else ""
+    raise UsageError(
+        "U59",
+        what,
+        saw=", ".join(listed[:_MOST_LISTED]) + more,
+        next=f"paceline why {jobs[0].pid}, or paceline why --all",
+    )

@@ -1,0 +1,217 @@
+"""`paceline why PID`, `--all`, and `why` where nothing is recorded: what is refused, and what is shown of what was seen."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from paceline.attach.evidence import HostEvidence, RankSeen, Round
+from paceline.attach.look_here import JobHere, LookedHere
+from paceline.attach.no_job import NoJob, NoJobReason
+from paceline.attach.permission import Refusal
+from paceline.cli import main, why_process
+from paceline.diagnosis.case import Heartbeat
+from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
+
+TRAIN, EVAL = (
+    JobHere(name=name, pid=pid, launcher=launcher, ranks=2, world_size=2, user=os.getuid())
+    for name, pid, launcher in (("train.py", 4711, "torchrun"), ("eval.py", 4720, ""))
+)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("PACELINE_HOME", raising=False)
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """What the look gives; returns the requests that were made."""
+
+    def make(looked, refusal=None):
+        asked = []
+        monkeypatch.setattr(why_process, "_look", lambda request, shown: asked.append(request) or looked)
+        monkeypatch.setattr(why_process, "refusal_of", lambda pid, command: refusal)
+        return asked
+
+    return make
+
+
+def evidence(job, *, sources=("recorder", "stacks", "proc"), moves=False):
+    now_ns = time.time_ns()
+
+    def round_at(number):
+        beats = [
+            Heartbeat(
+                host="a",
+                rank=rank,
+                at_ns=now_ns,
+                moved_ns=now_ns,
+                pid=1000 + rank,
+                state="R",
+                phase="training",
+                groups=(),
+            )
+            for rank in range(2)
+        ]
+        looks = [RankSnapshot(host="a", rank=rank, pid=1000 + rank, at_ns=now_ns, state="R") for rank in range(2)]
+        return Round(
+            at_ns=now_ns + number,
+            heartbeats=tuple(beats),
+            snapshots=tuple(looks),
+            host=HostSnapshot(host="a", at_ns=now_ns),
+        )
+
+    return HostEvidence(
+        host="a",
+        job=job.name,
+        launcher=job.launcher,
+        launcher_pid=job.pid if job.launcher else None,
+        world_size=2,
+        rounds=(round_at(0), round_at(1)),
+        ranks=tuple(RankSeen(rank=rank, pid=1000 + rank, sources=sources) for rank in range(2)),
+        seconds=2.5,
+    )
+
+
+def refused(capsys, *argv):
+    assert main(["why", *argv]) == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("reason", "fields", "what", "next_"),
+    [
+        (NoJobReason.GONE, {}, "there is no process 4711", "paceline why --all"),
+        (NoJobReason.INNER, {"here": (881,)}, "in another container", "paceline why 881"),
+        (NoJobReason.ZOMBIE, {"user": 0}, "process 4711 has ended", "paceline why --all"),
+        (NoJobReason.REFUSED, {"user": 0}, "process 4711 may not be read", "sudo "),
+        (
+            NoJobReason.LAUNCHER,
+            {"launcher": "torchrun", "below": 3, "age_seconds": 4.2},
+            "torchrun (4711) has started no rank yet",
+            "again",
+        ),
+        (NoJobReason.NO_RANK, {}, "process 4711 is no rank of a training job", "paceline why --all"),
+    ],
+)
+def test_a_process_without_a_job_is_refused_with_the_reason(capsys, seen, reason, fields, what, next_):
+    seen(LookedHere(none=(NoJob(pid=4711, reason=reason, **fields),)))
+    said = refused(capsys, "4711")
+    assert what in said and "error[U59]" in said
+    assert f"next      {next_}" in said
+
+
+def test_several_jobs_below_one_process_are_listed(capsys, seen):
+    seen(LookedHere(jobs=(TRAIN, EVAL)))
+    said = refused(capsys, "4700")
+    assert "4711 train.py (torchrun, 2 ranks), 4720 eval.py (started by hand, 2 ranks)" in said
+
+
+def test_without_a_job_all_says_where_others_may_be(capsys, seen):
+    seen(LookedHere(notes=("3 processes of uid 7 may not be read",)))
+    said = refused(capsys, "--all")
+    assert "3 processes of uid 7 may not be read" in said and "--everybody" in said
+
+
+@pytest.mark.parametrize(
+    ("argv", "what"),
+    [
+        (("4711", "4712"), "4711 is a process"),
+        (("4711", "--dir", "x"), "4711 is a process"),
+        (("--all", "r-1"), "--all looks at every job"),
+        (("--all", "4711"), "--all looks at every job"),
+    ],
+)
+def test_a_process_or_all_stands_alone(capsys, seen, argv, what):
+    asked = seen(LookedHere())
+    said = refused(capsys, *argv)
+    assert what in said and "error[U03]" in said and not asked
+
+
+def test_a_number_that_is_a_run_asks_which_of_both_is_meant(capsys, seen, recording):
+    recording("4711").identity()
+    asked = seen(LookedHere(jobs=(TRAIN,), evidence=(evidence(TRAIN),)))
+    said = refused(capsys, "4711")
+    assert "paceline why pid:4711" in said and not asked
+    assert main(["why", "pid:4711"]) == 0
+    assert asked[0].pids == (4711,)
+
+
+def test_a_run_whose_id_begins_with_the_number_does_not_stand_in_the_way(seen, recording):
+    recording("4711x").identity()
+    asked = seen(LookedHere(jobs=(TRAIN,), evidence=(evidence(TRAIN),)))
+    assert main(["why", "4711"]) == 0 and asked
+
+
+def test_the_first_line_says_what_was_looked_at_and_how(capsys, seen):
+    seen(LookedHere(jobs=(TRAIN,), evidence=(evidence(TRAIN),)))
+    assert main(["why", "4711"]) == 0
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first == "2 of 2 ranks of train.py on a, started by torchrun (4711): looked at for 2.5 s; recorder, stacks"
+
+
+def test_what_the_permission_does_not_allow_comes_before_the_answer(capsys, seen):
+    looked = LookedHere(jobs=(TRAIN,), evidence=(evidence(TRAIN, sources=("proc",)),))
+    seen(looked, Refusal(saw="kernel.yama.ptrace_scope is 1", next="sudo paceline why 4711"))
+    assert main(["why", "4711"]) == 0
+    out = capsys.readouterr().out
+    assert "the kernel alone" in out.splitlines()[0]
+    assert (
+        out.index("refused   kernel.yama.ptrace_scope is 1")
+        < out.index("next      sudo paceline why 4711")
+        < out.index("pid:4711")
+    )
+
+
+def test_for_a_program_one_job_is_an_object_and_several_are_a_list(capsys, seen):
+    seen(LookedHere(jobs=(TRAIN,), evidence=(evidence(TRAIN),)))
+    assert main(["why", "4711", "--json"]) == 0
+    one = json.loads(capsys.readouterr().out)
+    assert (one["schema"], one["run_id"], one["status"], one["secondary_status"]) == (
+        "paceline.why/2",
+        "pid:4711",
+        None,
+        None,
+    )
+    seen(LookedHere(jobs=(TRAIN, EVAL), evidence=(evidence(TRAIN), evidence(EVAL))))
+    assert main(["why", "--all", "--json"]) == 0
+    assert [each["run_id"] for each in json.loads(capsys.readouterr().out)] == ["pid:4711", "pid:4720"]
+
+
+def test_where_nothing_is_recorded_the_one_job_here_is_explained(capsys, seen):
+    asked = seen(LookedHere(jobs=(TRAIN,), evidence=(evidence(TRAIN),)))
+    assert main(["why"]) == 0
+    assert "train.py on a" in capsys.readouterr().out and asked[0].only_others
+
+
+def test_where_nothing_is_recorded_and_nothing_runs_it_is_said_as_ever(capsys, seen):
+    seen(LookedHere())
+    assert "no run has been recorded" in refused(capsys)
+
+
+def test_a_recorded_run_is_not_left_for_a_job_that_runs(capsys, seen, recording):
+    recording("r-aaaaaa").identity()
+    asked = seen(LookedHere(jobs=(TRAIN,)))
+    main(["why"])
+    assert not asked
+
+
+def test_a_look_that_does_not_come_back_is_given_up(monkeypatch, capsys):
+    # As a reader that a file system keeps: it answers nothing.
+    monkeypatch.setattr(why_process, "LOOK_SECONDS", 0.2)
+    ended = []
+    real = subprocess.Popen
+
+    def waits(words, **options):
+        ended.append(real([sys.executable, "-c", "import signal; signal.pause()"], **options))
+        return ended[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", waits)
+    assert "could not be looked at in time" in refused(capsys, "4711")
+    assert ended[0].wait() == -9
