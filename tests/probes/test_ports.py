@@ -38,6 +38,7 @@ def test_the_holder_of_a_port_is_named_with_pid_and_command(listener):
     assert f"held by pid {os.getpid()}" in str(holder)
     assert ports.holder_of(port, "127.0.0.1") == holder
     assert ports.holder_of(port, "127.0.0.9") is None
+    assert ports.holder_of(port, by_name=True).command == Path("/proc/self/comm").read_text().strip()
 
 
 def test_a_port_is_free_or_taken_or_not_ours(listener):

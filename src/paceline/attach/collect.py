@@ -46,6 +46,7 @@ _STORE_SECONDS, _SOURCE_SECONDS, _RECORDER_SECONDS, _TAIL_SECONDS = 0.7, 0.5, 2.
 _LISTS_KEYS, _RECORDS_BY_DEFAULT = (2, 10), (2, 11)
 _SOURCE_BYTES, _TAIL_BYTES = 1 << 20, 1 << 16
 _LONGEST_MESSAGE, _LOCALS_SECONDS, _C10D = 200, 1.0, "torch/distributed/distributed_c10d.py"
+_OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1", os.uname().nodename})
 _SEEN = {
     StoreState.ANSWERS: "connected", StoreState.SILENT: "connected", StoreState.REFUSED: "refused", StoreState.TIMED_OUT: "timed out",
 }  # fmt: skip
@@ -173,13 +174,11 @@ class _Look:
     def store_seen(self) -> StoreSeen | None:
         if self.store is None:
             return None
-        holder = holder_of(int(self.store.address.rpartition(":")[2]))
-        state = read_stat(holder.pid) if holder is not None and holder.pid else None
-        text = (
-            ""
-            if holder is None
-            else f"pid {holder.pid}, {holder.command}" + (f", state {state.state}" if state else "")
-        )
+        holder = holder_of(int(self.store.address.rpartition(":")[2]), by_name=True)
+        text = ""
+        if holder is not None and holder.pid:
+            state = read_stat(holder.pid)
+            text = f"pid {holder.pid} ({holder.command})" + (f", state {state.state}" if state is not None else "")
         return StoreSeen(
             address=self.store.address, answer=str(self.store.state), joined=self.store.joined, holder=text
         )
@@ -291,9 +290,15 @@ class _Look:
 
     def _at_the_rendezvous(self, snapshot: RankSnapshot) -> RankSnapshot:
         """Of a rank that is meeting the others, what is known of a connection to its store."""
-        if has_any(frames_of(snapshot), MEETING) is None or self.store is None:
+        if has_any(frames_of(snapshot), MEETING) is None:
             return snapshot
-        return replace(snapshot, rendezvous_seen=_SEEN.get(self.store.state))
+        host, _, port = (self.ranks[snapshot.rank].master or "").rpartition(":")
+        if self.store is not None and self.store.address.rpartition(":")[2] == port:
+            return replace(snapshot, rendezvous_seen=_SEEN.get(self.store.state))
+        # Nobody is asked at an address that a rank names: the kernel's table says whether anybody listens there.
+        is_here = host in _OWN_NAMES and namespace(snapshot.pid, "net") == namespace(os.getpid(), "net")
+        refused = is_here and port.isdigit() and holder_of(int(port), by_name=True) is None
+        return replace(snapshot, rendezvous_seen="refused") if refused else snapshot
 
     def _heartbeat(self, rank: int, snapshot: RankSnapshot | None, at_ns: int) -> Heartbeat:
         found = self.ranks[rank]

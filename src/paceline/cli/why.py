@@ -41,6 +41,9 @@ VERB = Verb(
             is_positional=True,
         ),
         Option("all", "Look at every training job of this user on this machine, whatever started it."),
+        Option(
+            "record", "Keep what is seen of a job as a run, for paceline stack, report and web, and for a colleague."
+        ),
         Option("everybody", "With --all: also at those of other users, as far as it is allowed."),
         Option(
             "log",
@@ -86,6 +89,13 @@ def run(args: argparse.Namespace) -> int:
     elif args.all or (args.runs and _process_in(args.runs[0]) is not None):
         findings = _answer_processes(args)
     else:
+        if args.record and args.runs:
+            raise UsageError(
+                "U03",
+                "--record keeps what is seen of a job that runs, and a run is recorded",
+                saw=args.runs[0],
+                next=f"paceline why {args.runs[0]}, or paceline why PID --record",
+            )
         findings = _answer_run(args)
     return 1 if any(_is_wanted(finding, wanted) for finding in findings) else 0
 
@@ -97,6 +107,7 @@ def judge_run(
 
     Raises:  NotEnoughEvidence U20: the recording has neither an event nor a rank
     """
+    from paceline.attach.record import judge_again, recorded
     from paceline.diagnosis.build_case import case_of
     from paceline.recording.evidence import evidence
     from paceline.recording.layout import RunDirectory
@@ -113,6 +124,9 @@ def judge_run(
             next=f"ls -lR {directories[0]}",
         )
     places = tuple(RunDirectory(path) for path in directories)
+    if seen := recorded(places):
+        judged = judge_again(seen, found.run, all_causes())
+        return judged.case, judged.diagnosis, found
     attempt = max((record.attempt for record in found.ranks), default=0)
     tails, complaints = stderr_tails(places, attempt)
     case = case_of(

@@ -15,11 +15,13 @@ from paceline.attach.judge import Judged, judge
 from paceline.attach.look_here import JobHere, LookedHere, LookRequest
 from paceline.attach.no_job import NoJob, NoJobReason
 from paceline.attach.permission import Refusal, refusal_of, typed_again
+from paceline.attach.record import record, recordings_root
 from paceline.cli.progress import ProgressLine
 from paceline.cli.terminal import ascii_only, room, use_color
 from paceline.errors import UsageError
 from paceline.facts import Run
 from paceline.findings import CauseFinding
+from paceline.launch.disk import refused_by_disk
 from paceline.rules import all_causes
 from paceline.spelling import plural
 from paceline.user_names import user_name
@@ -100,7 +102,7 @@ def _look(request: LookRequest, *, shown: bool) -> LookedHere:
 
 
 def _show(args: argparse.Namespace, here: LookedHere) -> Sequence[CauseFinding]:
-    judged = [(one, _judged(one, job)) for one, job in zip(here.evidence, here.jobs, strict=True)]
+    judged = [(one, _judged(args, one, job)) for one, job in zip(here.evidence, here.jobs, strict=True)]
     if args.json:
         documents = [why_json(found.diagnosis, found.case) for _, found in judged]
         print(json_text(documents[0] if len(documents) == 1 else documents))
@@ -109,14 +111,23 @@ def _show(args: argparse.Namespace, here: LookedHere) -> Sequence[CauseFinding]:
             width=room(sys.stdout), color=use_color(args.color, sys.stdout), ascii_only=ascii_only(sys.stdout)
         )
         print("\n\n".join(_page(one, found, page) for one, found in judged))
+        for _, found in judged if args.record else ():
+            run_id = found.case.run.id
+            print(
+                f"\nrecorded as {run_id}: paceline stack {run_id}, paceline report {run_id}; {found.case.run.directory}"
+            )
     return [finding for _, found in judged for finding in found.diagnosis.findings]
 
 
-def _judged(one: HostEvidence, job: JobHere) -> Judged:
-    run = Run(
-        id=f"pid:{job.pid}", name=job.name, directory="", command=(), started_ns=time.time_ns(), first_host=one.host
-    )
-    found = judge([one], run, all_causes())
+def _judged(args: argparse.Namespace, one: HostEvidence, job: JobHere) -> Judged:
+    if args.record:
+        with refused_by_disk("the recording of what was seen", f"paceline why {job.pid}, without --record"):
+            found = record([one], ("paceline", "why", str(job.pid), "--record"), all_causes(), recordings_root())
+    else:
+        run = Run(
+            id=f"pid:{job.pid}", name=job.name, directory="", command=(), started_ns=time.time_ns(), first_host=one.host
+        )
+        found = judge([one], run, all_causes())
     refused = [refusal for rank in one.ranks[:1] if (refusal := refusal_of(rank.pid, _again(job.pid))) is not None]
     if not refused:
         return found

@@ -124,12 +124,16 @@ def parse_listening(text: str) -> tuple[ListeningSocket, ...]:
     return tuple(sockets)
 
 
-def holder_of(port: int, address: str | None = None) -> Holder | None:
-    """The process that listens on `port`, on `address` or on every address; None if there is none."""
+def holder_of(port: int, address: str | None = None, *, by_name: bool = False) -> Holder | None:
+    """The process that listens on `port`, on `address` or on every address; None if there is none.
+
+    `by_name`: its command is its name alone, without arguments, which may hold secrets and may be long in coming.
+    """
     for found in _listening():
         if found.port == port and (address is None or found.address in (address, "0.0.0.0", "::")):
             pid = _pid_of_socket(found.inode)
-            return Holder(port=port, address=found.address, pid=pid, command=_command(pid) if pid else "")
+            command = "" if not pid else _name(pid) if by_name else _command(pid)
+            return Holder(port=port, address=found.address, pid=pid, command=command)
     return None
 
 
@@ -238,6 +242,13 @@ def _link(path: str) -> str:
         return str(Path(path).readlink())
     except OSError:
         return ""
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    except OSError:
+        return "gone"
 
 
 def _command(pid: int) -> str:

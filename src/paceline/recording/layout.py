@@ -7,6 +7,7 @@
 <run>/step_timing_<a>.json                      first agent: the newest step timing of an attempt, written over
 <run>/hosts/<host>/host.json                    that host's agent, written once
 <run>/hosts/<host>/environment.json             that host's agent, written once: versions, variables, state of the code
+<run>/hosts/<host>/attached.json                why --record: what was seen of a job that paceline did not start
 <run>/hosts/<host>/telemetry.jsonl              that host's agent, 1 Hz
 <run>/hosts/<host>/attempt_<a>/rank_<r>.{out,err}   complete logs
 <run>/hosts/<host>/telemetry.roll.jsonl         that host's agent, the same summed up for each minute
@@ -56,6 +57,9 @@ class RunDirectory:
 
     def host_file(self, host: str) -> Path:
         return self.host(host) / "host.json"
+
+    def attached_file(self, host: str) -> Path:
+        return self.host(host) / "attached.json"
 
     def environment_file(self, host: str) -> Path:
         return self.host(host) / "environment.json"

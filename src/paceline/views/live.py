@@ -218,6 +218,7 @@ _WRITERS = {
 }
 
 NOT_TOLD = {
+    "attached": "paceline why says it",
     "attempt_ended": "the attempt's next line says it, or the summary",
     "clock": "recording/clocks.py corrects the stamps of other hosts by it",
     "divergence": "its cause is told",

@@ -22,7 +22,7 @@ def attached(host="algo-1", **fields):
 
 
 def silent(answer):
-    return StoreSeen(address="10.0.0.7:29500", answer=answer, holder="pid 900, torchrun train.py, state T")
+    return StoreSeen(address="10.0.0.7:29500", answer=answer, holder="pid 900 (torchrun), state T")
 
 
 def test_a_rank_that_raised_and_stays_is_named_with_the_thread_that_keeps_it(found, case, snapshot, stack):
@@ -67,7 +67,7 @@ def test_a_store_that_does_not_answer_is_named_with_its_holder(found, case, snap
     (finding,) = found("R11", case(snapshots=[snapshot(0, *MEETING), snapshot(1, *MEETING)], attached=told))
     assert finding.saw[:2] == (
         f"a connection to 10.0.0.7:29500: {answer}",
-        "it is held by pid 900, torchrun train.py, state T",
+        "it is held by pid 900 (torchrun), state T",
     )
     assert "ranks 0-1 wait for it" in finding.saw[2]
 
