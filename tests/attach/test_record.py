@@ -56,7 +56,7 @@ def test_two_hosts_that_were_recorded_apart_are_judged_together(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "verb", [("why",), ("stack",), ("ps", "--all"), ("top", "--once"), ("report", "--out", "r.html")], ids=str
+    "verb", [("why",), ("stack",), ("ps", "--all"), ("top", "--once"), ("report", "--save", "r.html")], ids=str
 )
 def test_every_verb_reads_it(tmp_path, capsys, verb):
     _, path = kept(tmp_path, evidence())

@@ -61,7 +61,7 @@ def test_the_environment_with_an_empty_value_and_a_line_without_one():
 
 def test_a_path_lies_on_its_longest_mount_and_of_two_on_the_last(recorded):
     mounts = parse_mount_points(recorded("mountinfo_mounts"))
-    assert mount_of("/data/set/1.bin", mounts) == MountPoint("/data", "nfs4", "files.example:/export one")
+    assert mount_of("/data/set/1.bin", mounts) == MountPoint("/data", "nfs4", "files.example:/export one", "0:40")
     assert mount_of("/data/scratch", mounts).kind == "fuse.rclone"
     assert mount_of("/database", mounts).point == "/"
     assert mount_of("/dev/shm/x", mounts).source == "shm"
@@ -89,12 +89,12 @@ def test_system_calls_in_words(text, machine, call):
 def test_what_a_call_waits_for_is_named_with_its_mount(recorded):
     mounts = parse_mount_points(recorded("mountinfo_mounts"))
     read = SystemCall("read", descriptor=5)
-    assert on_what(read, {5: "/data/set/1.bin"}, mounts, None) == "/data/set/1.bin (nfs4 on /data)"
-    assert on_what(read, {5: "socket:[123]"}, mounts, None) == "socket:[123]"
-    assert on_what(read, {}, mounts, None) is None
+    assert on_what(read, {5: "/data/set/1.bin"}, mounts, None) == ("/data/set/1.bin (nfs4 on /data)", "0:40")
+    assert on_what(read, {5: "socket:[123]"}, mounts, None) == ("socket:[123]", None)
+    assert on_what(read, {}, mounts, None) == (None, None)
     opens = SystemCall("openat", path_address=1)
-    assert on_what(opens, {}, mounts, "/data/x") == "/data/x (nfs4 on /data)"
-    assert on_what(opens, {}, mounts, None) is None
+    assert on_what(opens, {}, mounts, "/data/x") == ("/data/x (nfs4 on /data)", "0:40")
+    assert on_what(opens, {}, mounts, None) == (None, None)
 
 
 def test_this_process():

@@ -108,6 +108,8 @@ class RankSnapshot:
     """The system call that the main thread is in."""
     blocked_on: str | None = None
     """Path or mount that the system call waits for."""
+    disk_bytes_per_second: float | None = None
+    """Read and written by the disk below that path, for whomever; None: it is no local disk, or not known."""
     cpu_fraction: float | None = None
     """Of one core: the process and everything below it."""
     children_cpu_fraction: float | None = None

@@ -60,6 +60,8 @@ class BlockedIn:
     """Name of the system call."""
     on: str | None = None
     """Path, mount or peer of the system call; None: not known."""
+    device: str | None = None
+    """Of a path: the device below its mount, major:minor; None: not known."""
     missing: tuple[str, ...] = ()
     """What could not be read, and why."""
 
@@ -69,6 +71,7 @@ class MountPoint:
     point: str
     kind: str
     source: str
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +149,7 @@ def parse_mount_points(text: str) -> tuple[MountPoint, ...]:
         before, dash, after = line.partition(" - ")
         fields, kinds = before.split(" "), after.split(" ")
         if dash and len(fields) >= 5 and len(kinds) >= 2:
-            mounts.append(MountPoint(_unescaped(fields[4]), kinds[0], _unescaped(kinds[1])))
+            mounts.append(MountPoint(_unescaped(fields[4]), kinds[0], _unescaped(kinds[1]), fields[2]))
     return tuple(mounts)
 
 
@@ -171,20 +174,18 @@ def parse_environment(data: bytes) -> dict[str, str]:
 
 def on_what(
     call: SystemCall, targets: Mapping[int, str], mounts: tuple[MountPoint, ...], path: str | None
-) -> str | None:
-    """What a system call waits for, as text: the path of its argument or of its descriptor, with the mount if it is not local.
+) -> tuple[str | None, str | None]:
+    """What a system call waits for, as text: the path of its argument or of its descriptor, with its mount; and the mount's device.
 
     `path`: what its path argument pointed to, already read.
     """
     target = (
         path if call.path_address is not None else targets.get(call.descriptor) if call.descriptor is not None else None
     )
-    if target is None:
-        return None
-    if not target.startswith("/"):
-        return target
+    if target is None or not target.startswith("/"):
+        return target, None
     mount = mount_of(target, mounts)
-    return target if mount is None else f"{target} ({mount.kind} on {mount.point})"
+    return (target, None) if mount is None else (f"{target} ({mount.kind} on {mount.point})", mount.device)
 
 
 def read_threads(pid: int) -> ThreadsStatus | None:
@@ -224,14 +225,15 @@ def read_waiting(pid: int, targets: Mapping[int, str], thread: int | None = None
     channel = _text(f"{base}/wchan", missing)
     text = _text(f"{base}/syscall", missing)
     call = parse_system_call(text, platform.machine()) if text else None
-    on = None
+    on, device = None, None
     if call is not None and call.name not in (RUNNING, PAGE_FAULT):
         path = _argument_path(pid, call.path_address, missing) if call.path_address is not None else None
-        on = on_what(call, targets, read_mounts(pid), path)
+        on, device = on_what(call, targets, read_mounts(pid), path)
     return BlockedIn(
         channel=None if channel in (None, "", "0") else channel,
         call=None if call is None else call.name,
         on=on,
+        device=device,
         missing=tuple(missing),
     )
 

@@ -58,6 +58,8 @@ def still():
         ({"read_bytes_per_second": 90e3, "state": "D"}, ("disk 90 kB/s",)),
         ({"throttled_fraction": 0.8}, ("throttled 80% of the time by its CPU quota",)),
         ({"stack_moved": True, "cpu_fraction": 0.06}, ("its stack changes",)),
+        ({"state": "D", "disk_bytes_per_second": 4e6}, ("the disk that it waits for moves 4.0 MB/s",)),
+        ({"state": "D", "disk_bytes_per_second": 4e6, "written_bytes_per_second": 2e6}, ("disk 2.0 MB/s",)),
         ({"sockets": ("10.0.0.7:443",)}, ("receives from outside the job",)),
     ],
 )
@@ -78,6 +80,9 @@ def test_a_late_rank_that_gets_somewhere_is_waited_for(still, seen, words):
         {"state": "T", "cpu_fraction": 0.9},
         {"state": "t", "cpu_fraction": 0.9},
         {"state": "D", "cpu_fraction": 0.9},
+        {"state": "D", "disk_bytes_per_second": 4000.0},
+        {"state": "S", "disk_bytes_per_second": 4e6},
+        {"state": "D", "frozen": True, "disk_bytes_per_second": 4e6},
         {"frozen": True, "cpu_fraction": 0.9, "written_bytes_per_second": 12e6},
         # A helper thread that runs in one sample, of a rank that sleeps or waits for a file lock, a process or the network.
         {"thread_states": {"S": 15, "R": 1}, "cpu_fraction": 0.02},

@@ -24,6 +24,15 @@ def test_a_save_is_waited_for(found, case, snapshot, stall):
     assert f"{TRAIN}:55" in finding.next[0]
 
 
+def test_a_write_whose_disk_moves_is_slow_and_not_stuck(found, case, snapshot, stall):
+    path = "/ckpt/step_40.pt (ext4 on /ckpt)"
+    saving = snapshot(0, *SAVE, state="D", blocked_on=path, disk_bytes_per_second=4e6)
+    (finding,) = found("N04", case(world_size=4, still=rank_0_late(stall), snapshots=[saving]))
+    assert (finding.level, finding.ranks, finding.confidence) == ("waiting", (0,), Confidence.LIKELY)
+    assert finding.saw[0] == "rank 0 makes progress: the disk that it waits for moves 4.0 MB/s"
+    assert f"it waits on {path}" in finding.saw and "faster disk" in finding.next[0]
+
+
 def test_an_evaluation_is_waited_for(found, case, snapshot, stall, call, heartbeat):
     heartbeats = [heartbeat(rank, last_call=call(operation="barrier", size_bytes=0)) for rank in range(4)]
     at_barrier = rank_0_late(stall, operation="barrier")

@@ -34,10 +34,23 @@ def test_what_the_kernel_said_of_it_is_shown(found, case, snapshot):
 
 @pytest.mark.parametrize(
     "seen",
-    [{"state": "S"}, {"state": "D", "frozen": True}, {"state": "D", "read_bytes_per_second": 4e6}, {"state": "T"}],
+    [
+        {"state": "S"},
+        {"state": "D", "frozen": True},
+        {"state": "D", "read_bytes_per_second": 4e6},
+        {"state": "D", "disk_bytes_per_second": 4e6},
+        {"state": "T"},
+    ],
 )
 def test_look_alikes_are_left_to_others(found, case, snapshot, seen):
     assert not found("N08", case(snapshots=[snapshot(1, **seen)]))
+
+
+@pytest.mark.parametrize(("disk", "words"), [(None, ()), (0.0, ("not merely slow: the disk below moves nothing",))])
+def test_that_it_is_not_merely_slow_is_said_where_the_disk_was_looked_at(found, case, snapshot, disk, words):
+    stuck = snapshot(1, state="D", blocked_on="/data/x (ext4 on /data)", disk_bytes_per_second=disk)
+    (finding,) = found("N08", case(snapshots=[stuck]))
+    assert tuple(text for text in finding.ruled_out if "slow" in text) == words
 
 
 def test_without_a_state_it_is_not_judged(missing, case, snapshot):

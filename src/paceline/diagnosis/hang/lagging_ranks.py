@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from paceline.backend_names import waits_on_device
 from paceline.diagnosis.case import Case, Level, Stall, name_of_recorder
 from paceline.diagnosis.hang.progress import (
+    NOISE_BYTES_PER_SECOND,
     UNCHANGING_SECONDS,
     bytes_moved_per_second,
     cannot_move,
@@ -61,6 +62,13 @@ class LaggingRank:
     def is_free(self) -> bool:
         """Neither stopped, frozen nor in an uninterruptible call, so its stack shows what it does."""
         return not cannot_move(self.snapshot) and (self.snapshot.state or "") != "D" and not _is_held(self.snapshot)
+
+    @property
+    def waits_for_a_slow_disk(self) -> bool:
+        """It is in an uninterruptible call on a file, and the disk below the file moves data."""
+        snapshot = self.snapshot
+        is_waiting = snapshot.state == "D" and not cannot_move(snapshot)
+        return is_waiting and (snapshot.disk_bytes_per_second or 0.0) > NOISE_BYTES_PER_SECOND
 
     @property
     def is_busy(self) -> bool:

@@ -50,6 +50,9 @@ def signs_of_progress(snapshot: RankSnapshot, *, unchanging: bool = False) -> tu
     if moved > NOISE_BYTES_PER_SECOND:
         signs.append(f"disk {_rate(moved)}")
     if (snapshot.state or "") == "D":
+        # The bytes of one long write count for the process once it is over. Until then those of its disk show that it is not stuck.
+        if not signs and (disk := snapshot.disk_bytes_per_second or 0.0) > NOISE_BYTES_PER_SECOND:
+            signs.append(f"the disk that it waits for moves {_rate(disk)}")
         return tuple(signs)
     cpus = cpus_used(snapshot) or 0.0
     if (snapshot.throttled_fraction or 0.0) >= THROTTLED_FRACTION:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from paceline.diagnosis.snapshots import Filesystem, HostSnapshot, RasGroup
 from paceline.probes import host_counters
+from paceline.probes.disks import read_disks
 from paceline.probes.filesystems import Room
 from paceline.probes.kernel_log import KernelLine, KernelLines, read_kernel_lines
 from paceline.probes.other_processes import RUN_VARIABLE, below, busy_processes, named
@@ -43,6 +44,8 @@ class HostReading:
     """Load average of the last minute."""
     memory_available_bytes: int | None
     """`MemAvailable` of /proc/meminfo."""
+    disks: dict[str, int]
+    """major:minor of each block device -> bytes read and written since the boot."""
 
 
 def read_host() -> HostReading:
@@ -58,7 +61,25 @@ def read_host() -> HostReading:
     for name in ("cpu", "memory", "io"):
         with suppress(OSError, ValueError):
             pressure[name] = host_counters.parse_pressure(Path(f"/proc/pressure/{name}").read_text())["some_seconds"]
-    return HostReading(at=time.monotonic(), cpu=cpu, pressure=pressure, load_1m=load, memory_available_bytes=available)
+    return HostReading(
+        at=time.monotonic(),
+        cpu=cpu,
+        pressure=pressure,
+        load_1m=load,
+        memory_available_bytes=available,
+        disks=read_disks(),
+    )
+
+
+def disk_rates(first: HostReading | None, last: HostReading | None) -> dict[str, float]:
+    """major:minor -> bytes a second that the disk moved between two readings, for whomever."""
+    if first is None or last is None or last.at <= first.at:
+        return {}
+    return {
+        device: (moved - first.disks[device]) / (last.at - first.at)
+        for device, moved in last.disks.items()
+        if device in first.disks
+    }
 
 
 def read_lines(started_ticks: int | None) -> KernelLines:

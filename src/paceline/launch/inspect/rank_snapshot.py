@@ -223,6 +223,14 @@ def _blocked_on(setting: RankSetting) -> str | None:
     return next((sleeper.on for sleeper in setting.sleepers if sleeper.on and sleeper.on.startswith("/")), None)
 
 
+def waits_for_disk(parts: RankParts) -> str | None:
+    """major:minor of the disk below the path that a thread waits for; None: it waits for none, or it is not known."""
+    if parts.setting is None:
+        return None
+    found = (one.device for one in (parts.setting.waiting, *parts.setting.sleepers) if one.device is not None)
+    return next(found, None)
+
+
 def _rates(before: RankReading | None, after: RankReading | None) -> tuple[float | None, float | None]:
     if before is None or after is None or not before.moved or not after.moved or after.at <= before.at:
         return None, None

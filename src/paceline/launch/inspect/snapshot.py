@@ -120,6 +120,7 @@ def look_at(
     at_ns = time.time_ns()
     taken = _take(ranks, socket_dir, directory, seconds)
     parts = {rank: _parts(rank, pid, taken) for rank, pid in ranks.items()}
+    rates = host_snapshot.disk_rates(taken.first.values.get(("host", 0)), taken.second.values.get(("host", 0)))
     connections = tcp_sockets.sockets_of({rank: part.setting for rank, part in parts.items()}, host, hosts_by_address)
     snapshots = []
     for rank, pid in ranks.items():
@@ -129,7 +130,12 @@ def look_at(
         )
         found, reason = connections[rank]
         snapshots.append(
-            replace(snapshot, sockets=found, not_judged=snapshot.not_judged + ((reason,) if reason else ()))
+            replace(
+                snapshot,
+                sockets=found,
+                disk_bytes_per_second=rates.get(rank_snapshot.waits_for_disk(parts[rank]) or ""),
+                not_judged=snapshot.not_judged + ((reason,) if reason else ()),
+            )
         )
     ras = nccl_ras_answers.compared(
         taken.first.values.get(_RAS), taken.second.values.get(_RAS), {*ranks.values(), *all_ranks_here.values()}

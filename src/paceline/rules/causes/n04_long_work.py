@@ -34,7 +34,12 @@ def find(case: Case) -> Iterator[CauseFinding]:
     """Late ranks that make progress: only if they are few, or if their stack names long work."""
     for late in late_ranks(case):
         work = what_it_does(late.frames)
-        if not late.is_free or not late.progress or is_compiling(late.snapshot) or is_waiting_for_loader(late.snapshot):
+        if (
+            not (late.is_free or late.waits_for_a_slow_disk)
+            or not late.progress
+            or is_compiling(late.snapshot)
+            or is_waiting_for_loader(late.snapshot)
+        ):
             continue
         alone = len(late.stall.late) <= max(1, len(late.stall.waiting) // 2)
         if late.stall.waiting and (alone or work is not None):
@@ -65,10 +70,16 @@ def _finding(case: Case, late: LaggingRank, work: str | None) -> CauseFinding:
             *((f"its main thread is {place_of(late.snapshot)}",) if late.frames else ()),
             late.how_late,
             late.activity,
+            *((f"it waits on {late.snapshot.blocked_on}",) if late.waits_for_a_slow_disk else ()),
             *((f"{named_ranks(still.waiting)} came to a barrier and not to a step",) if barrier else ()),
         ),
         ruled_out=("not asleep: " + ", ".join(late.progress), "not the compiler: its stack is not in it"),
         next=(
+            *(
+                ("write to a faster disk, or in the background: torch.distributed.checkpoint.async_save",)
+                if late.waits_for_a_slow_disk
+                else ()
+            ),
             (f"{site_of(users)}: " if users else "") + "do this before the job, on all ranks, or in the background",
             "or let the others wait in a group of their own: dist.new_group(timeout=...)",
         ),

@@ -17,9 +17,10 @@ What it means: The rank is in a system call, and the kernel waits for something 
   system, a FUSE mount, a disk or swap. Not even SIGKILL ends such a wait.
 Why it matters: The rank cannot be asked, stopped or replaced. The cause lies outside the job and often affects every
   process that touches the same mount.
-Deciding evidence: Every snapshot shows state D, and no bytes were read or written in between. The kernel function or
-  the path that the rank waits for is known.
-Not to be confused with: N01 (state S); N09 (a control group froze the rank, which shows state D too).
+Deciding evidence: Every snapshot shows state D, and no bytes were read or written in between, by the rank or by the
+  disk below the path. The kernel function or the path that the rank waits for is known.
+Not to be confused with: N04 (the disk below the path moves data: it is slow); N01 (state S); N09 (a control group
+  froze the rank, which shows state D too).
 What to do: Look at the mount that the finding names: run `stat` on it from another shell, read `dmesg | tail`, and
   check the server behind it. Keep checkpoints and data on a file system that answers. Mount NFS `soft` only where
   lost writes are acceptable.
@@ -56,7 +57,12 @@ def find(case: Case) -> Iterator[CauseFinding]:
         snapshot = late.snapshot
         if snapshot.state is None:
             unread.append(late.rank)
-        elif snapshot.state == "D" and snapshot.frozen is not True and not _moves(late):
+        elif (
+            snapshot.state == "D"
+            and snapshot.frozen is not True
+            and not _moves(late)
+            and not late.waits_for_a_slow_disk
+        ):
             yield _finding(case, late)
     if unread:
         raise Unknown(f"the process state of rank {unread[0]}")
@@ -96,7 +102,7 @@ def _finding(case: Case, late: LaggingRank) -> CauseFinding:
         ),
         ruled_out=(
             *(("not frozen by a control group",) if snapshot.frozen is False else ()),
-            *(() if bytes_moved_per_second(snapshot) is None else ("not merely slow: no data move",)),
+            *(() if snapshot.disk_bytes_per_second is None else ("not merely slow: the disk below moves nothing",)),
         ),
         next=(
             f"on {snapshot.host}: ls -d {path}" if path else f"on {snapshot.host}: cat /proc/{snapshot.pid}/stack",
