@@ -415,6 +415,13 @@ class Part:
         """The job that was submitted with this directory; None: not by this part."""
         return None
 
+    def command_on(self, place: str, argv: Sequence[str]) -> Sequence[str] | None:
+        """The command here that runs a program on another host of a job that something else started; None: not by this part.
+
+        Raises:  UsageError: this part knows such places, and it is none
+        """
+        return None
+
     def on_check(self) -> CheckPart:
         """What the part does in `paceline check`."""
         return CheckPart()

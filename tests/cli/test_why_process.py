@@ -5,14 +5,18 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
+from attached_evidence import evidence as seen_of
 
 from paceline.attach.evidence import HostEvidence, RankSeen, Round
 from paceline.attach.look_here import JobHere, LookedHere
+from paceline.attach.look_there import LookedThere
 from paceline.attach.no_job import NoJob, NoJobReason
 from paceline.attach.permission import Refusal
 from paceline.cli import main, why_process
+from paceline.cli.why_process import answer_only_job
 from paceline.diagnosis.case import Heartbeat
 from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
 
@@ -27,6 +31,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("PACELINE_HOME", raising=False)
+    monkeypatch.setattr(why_process, "answer_only_job", answer_only_job)
 
 
 @pytest.fixture
@@ -122,10 +127,14 @@ def test_without_a_job_all_says_where_others_may_be(capsys, seen):
 @pytest.mark.parametrize(
     ("argv", "what"),
     [
-        (("4711", "4712"), "4711 is a process"),
-        (("4711", "--dir", "x"), "4711 is a process"),
-        (("--all", "r-1"), "--all looks at every job"),
-        (("--all", "4711"), "--all looks at every job"),
+        (("4711", "4712"), "4711 is about jobs that run here, and 4712"),
+        (("4711", "--dir", "x"), "4711 is about jobs that run here, and --dir"),
+        (("4711", "--everybody"), "and --everybody is given beside it"),
+        (("--all", "r-1"), "--all is about jobs that run here, and r-1"),
+        (("--all", "4711"), "--all is about jobs that run here, and 4711"),
+        (("--all", "--hosts", "node-b"), "and --hosts is given beside it"),
+        (("r-1", "--record"), "--record is about a job that runs, and r-1 is a recorded one"),
+        (("r-1", "--hosts", "node-b"), "--hosts is about a job that runs"),
     ],
 )
 def test_a_process_or_all_stands_alone(capsys, seen, argv, what):
@@ -215,3 +224,59 @@ def test_a_look_that_does_not_come_back_is_given_up(monkeypatch, capsys):
     monkeypatch.setattr(subprocess, "Popen", waits)
     assert "could not be looked at in time" in refused(capsys, "4711")
     assert ended[0].wait() == -9
+
+
+def of_two_hosts(**fields):
+    """What this host and another one have seen of a job of four ranks whose rank 3 sleeps."""
+    here = seen_of("node-a", (0, 1), 4, late=(), identity=("store node-a:29500",), **fields)
+    return here, seen_of("node-b", (2, 3), 4, late=(3,))
+
+
+def test_the_other_hosts_of_a_job_are_looked_at_too(capsys, seen, monkeypatch):
+    here, there = of_two_hosts()
+    seen(LookedHere(jobs=(TRAIN,), evidence=(here,)))
+    asked = []
+    monkeypatch.setattr(
+        why_process, "look_there", lambda commands: asked.extend(commands) or LookedThere(evidence=(there,))
+    )
+    assert main(["why", "4711", "--hosts", "node-b, pod:train-1/main,slurm:77"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("4 of 4 ranks of train.py on 2 hosts, started by torchrun (900)")
+    assert "N01" in out and "rank 3 on node-b" in out
+    assert [name for name, _ in asked] == ["node-b", "pod:train-1/main", "slurm:77"]
+    assert [command[0] for _, command in asked] == ["ssh", "kubectl", "srun"]
+    assert all("store node-a:29500" in " ".join(command) for _, command in asked)
+
+
+def test_a_host_that_does_not_answer_is_not_judged(capsys, seen, monkeypatch):
+    here, _ = of_two_hosts()
+    seen(LookedHere(jobs=(TRAIN,), evidence=(here,)))
+    monkeypatch.setattr(
+        why_process, "look_there", lambda commands: LookedThere(notes=("node-b: it was not looked at: refused",))
+    )
+    assert main(["why", "4711", "--hosts", "node-b", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert "node-b: it was not looked at: refused" in answer["not_judged"]
+    assert [one["code"] for one in answer["findings"]] == ["N15"]
+
+
+def test_ranks_that_two_hosts_claim_are_looked_at_once(capsys, seen, monkeypatch):
+    here, _ = of_two_hosts()
+    seen(LookedHere(jobs=(TRAIN,), evidence=(here,)))
+    monkeypatch.setattr(why_process, "look_there", lambda commands: LookedThere(evidence=(here,)))
+    assert main(["why", "4711", "--hosts", "node-a", "--json"]) == 0
+    assert "node-a: its ranks were looked at already" in json.loads(capsys.readouterr().out)["not_judged"]
+
+
+@pytest.mark.parametrize("places", ["node b", "-oProxyCommand=x", "pod:../x", "slurm:all", "a;b"])
+def test_what_is_no_place_is_refused_before_anything_is_asked(capsys, seen, monkeypatch, places):
+    here, _ = of_two_hosts()
+    seen(LookedHere(jobs=(TRAIN,), evidence=(here,)))
+    monkeypatch.setattr(why_process, "look_there", lambda commands: pytest.fail("it was asked"))
+    assert "error[U05]" in refused(capsys, "4711", f"--hosts={places}")
+
+
+def test_a_job_that_nothing_tells_from_others_is_not_looked_for_elsewhere(capsys, seen):
+    here, _ = of_two_hosts()
+    seen(LookedHere(jobs=(TRAIN,), evidence=(replace(here, identity=()),)))
+    assert "cannot be told" in refused(capsys, "4711", "--hosts", "node-b")

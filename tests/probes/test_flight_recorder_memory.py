@@ -42,8 +42,7 @@ def ranks(folder, count, what, **more):
             process.communicate()
 
 
-def without_frames(document):
-    return [{key: value for key, value in entry.items() if key != "frames"} for entry in document["entries"]]
+STATES = ("scheduled", "started", "completed")
 
 
 @pytest.mark.process
@@ -56,17 +55,19 @@ def test_it_is_what_torch_writes_of_it(tmp_path):
             ((name, document),) = found.documents
             assert (name, found.reason) == ("gloo", "")
             for mine, their in zip(document["entries"], theirs["entries"], strict=True):
-                # torch lets go of a call some time after it is over, maybe since it wrote.
-                assert mine["retired"] >= their["retired"]
-                same = mine.keys() - {"frames", "retired"}
+                # A call that was over when torch wrote is over now; one that was not may be since.
+                assert (STATES.index(mine["state"]), mine["retired"]) >= (
+                    STATES.index(their["state"]),
+                    their["retired"],
+                )
+                same = mine.keys() - {"frames", "state", "retired"}
                 assert {key: mine[key] for key in same} == {key: their[key] for key in same}
-            assert {
-                group: {key: str(value) for key, value in counters.items()}
-                for group, counters in document["pg_status"].items()
-            } == theirs["pg_status"]
-            mine, written = traces_of(found.documents), parse_trace(dump)
-            assert mine.groups == written.groups, rank
-            assert [e.index for e in mine.entries] == [e.index for e in written.entries], rank
+            assert document["pg_status"].keys() == theirs["pg_status"].keys()
+            for group, counters in document["pg_status"].items():
+                written = {key: int(count) for key, count in theirs["pg_status"][group].items()}
+                assert counters["last_enqueued_collective"] == written["last_enqueued_collective"]
+                assert counters["last_completed_collective"] >= written["last_completed_collective"], rank
+            assert [e.index for e in traces_of(found.documents).entries] == [e.index for e in parse_trace(dump).entries]
 
 
 @pytest.mark.process

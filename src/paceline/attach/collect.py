@@ -103,7 +103,26 @@ def collect(job: FoundJob, host: str, reader: BoundedReader, *, rounds: int = RO
         addresses=_elsewhere(done[-1].snapshots),
         notes=tuple(dict.fromkeys((*job.notes, *look.notes))),
         seconds=time.monotonic() - began,
+        clock_ns=time.time_ns(),
+        identity=identity_of(job),
     )
+
+
+def identity_of(job: FoundJob) -> tuple[str, ...]:
+    """What the ranks of other hosts of a job share with these; empty: nothing tells it from another job."""
+    found = set()
+    for rank in job.ranks.values():
+        told = rank.environment
+        host = (rank.master or "").rpartition(":")[0]
+        if host and host not in _OWN_NAMES - {os.uname().nodename}:
+            found.add(f"store {rank.master}")
+        if (run := told.get("TORCHELASTIC_RUN_ID", "none")) != "none":
+            found.add(f"torchrun {run}")
+        if "SLURM_JOB_ID" in told:
+            found.add(f"Slurm {told['SLURM_JOB_ID']}.{told.get('SLURM_STEP_ID', '')}")
+        if jobid := told.get("OMPI_MCA_ess_base_jobid") or told.get("PMIX_NAMESPACE"):
+            found.add(f"MPI {jobid}")
+    return tuple(sorted(found))
 
 
 @dataclass(slots=True)

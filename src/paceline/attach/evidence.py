@@ -71,3 +71,7 @@ class HostEvidence:
     """What could not be read, and why."""
     seconds: float = 0.0
     """How long it took."""
+    clock_ns: int = 0
+    """This host's clock when it was done; 0: not known."""
+    identity: tuple[str, ...] = ()
+    """What the ranks of other hosts of the job share with these: its store, its Slurm job, torchrun's id."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from paceline.attach.collect import collect
+from paceline.attach.collect import collect, identity_of
 from paceline.attach.evidence import HostEvidence
 from paceline.attach.jobs import FoundJob, FoundJobs, find_jobs
 from paceline.attach.no_job import NoJob, why_no_job
@@ -64,8 +64,10 @@ class LookRequest:
     """Name the jobs only, if they are several."""
     only_others: bool = False
     """Leave out those that paceline has started."""
+    like: tuple[str, ...] = ()
+    """Of the job that has one of these in its identity; empty: whatever it is."""
     host: str = field(default_factory=socket.gethostname)
-    """What this host is called."""
+    """What this host is called; empty: as it calls itself."""
 
 
 def look_here(request: LookRequest) -> LookedHere:
@@ -76,11 +78,16 @@ def look_here(request: LookRequest) -> LookedHere:
             return reader.read(path, most_bytes, _READ_SECONDS)
 
         found = find_jobs(request.pids, everybody=request.everybody, read=read)
+        if request.like:
+            wanted = set(request.like)
+            found = FoundJobs(tuple(job for job in found.jobs if wanted.intersection(identity_of(job))), found.notes)
         if request.only_others:
             found = FoundJobs(tuple(job for job in found.jobs if job.launcher != "paceline"), found.notes)
         none = tuple(why_no_job(pid, read=read) for pid in request.pids) if not found.jobs else ()
         is_listed = request.is_listed and len(found.jobs) > 1
-        evidence = () if is_listed else tuple(collect(job, request.host, reader) for job in found.jobs)
+        evidence = (
+            () if is_listed else tuple(collect(job, request.host or socket.gethostname(), reader) for job in found.jobs)
+        )
         return LookedHere(jobs=tuple(map(_in_short, found.jobs)), evidence=evidence, none=none, notes=found.notes)
 
 

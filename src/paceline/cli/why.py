@@ -22,7 +22,7 @@ from paceline.part import GoesOn, first_answer, parts
 from paceline.recording.jsonl import ReadJsonLines, read_json_lines
 
 _ANY = "any"
-_PROCESS = re.compile(r"(?:pid:)?([0-9]{1,10})")
+_PROCESS = re.compile(r"(?:pid:)?[0-9]{1,10}")
 VERB = Verb(
     "why",
     __doc__ or "",
@@ -41,6 +41,11 @@ VERB = Verb(
             is_positional=True,
         ),
         Option("all", "Look at every training job of this user on this machine, whatever started it."),
+        Option(
+            "hosts",
+            "Look at the other hosts of the process's job as well: NODE or USER@NODE by ssh, slurm:JOB, pod:NAME; commas between them.",
+            "PLACES",
+        ),
         Option(
             "record", "Keep what is seen of a job as a run, for paceline stack, report and web, and for a colleague."
         ),
@@ -86,16 +91,20 @@ def run(args: argparse.Namespace) -> int:
         from paceline.cli.why_log import answer_logs
 
         findings = answer_logs(args)
-    elif args.all or (args.runs and _process_in(args.runs[0]) is not None):
-        findings = _answer_processes(args)
+    elif args.all or (args.runs and _PROCESS.fullmatch(args.runs[0])):
+        from paceline.cli.why_process import answer_processes
+
+        findings = answer_processes(args)
+    elif args.runs and (
+        of_a_process := [f"--{name}" for name in ("hosts", "record", "everybody") if getattr(args, name)]
+    ):
+        raise UsageError(
+            "U03",
+            f"{of_a_process[0]} is about a job that runs, and {args.runs[0]} is a recorded one",
+            saw=" ".join((*args.runs, *of_a_process)),
+            next=f"paceline why {args.runs[0]}, or paceline why PID {of_a_process[0]}",
+        )
     else:
-        if args.record and args.runs:
-            raise UsageError(
-                "U03",
-                "--record keeps what is seen of a job that runs, and a run is recorded",
-                saw=args.runs[0],
-                next=f"paceline why {args.runs[0]}, or paceline why PID --record",
-            )
         findings = _answer_run(args)
     return 1 if any(_is_wanted(finding, wanted) for finding in findings) else 0
 
@@ -137,48 +146,6 @@ def judge_run(
     )
     diagnosis = diagnose(case, all_causes())
     return case, replace(diagnosis, not_judged=(*diagnosis.not_judged, *complaints)), found
-
-
-def _process_in(text: str) -> int | None:
-    """The process that a text names, as 4711 or pid:4711; None: it names none."""
-    match = _PROCESS.fullmatch(text)
-    return int(match[1]) if match else None
-
-
-def _answer_processes(args: argparse.Namespace) -> Sequence[CauseFinding]:
-    """Of jobs that run here, whatever started them."""
-    from paceline.cli.why_process import answer_all, answer_process
-    from paceline.recording.runs import list_runs
-
-    if args.all:
-        if args.runs:
-            raise UsageError(
-                "U03",
-                "--all looks at every job, and one is given beside it",
-                saw=" ".join(args.runs),
-                next="paceline why --all",
-            )
-        return answer_all(args)
-    text = args.runs[0]
-    if len(args.runs) > 1 or args.directories:
-        raise UsageError(
-            "U03",
-            f"{text} is a process, and more is given beside it",
-            saw=" ".join(args.runs),
-            next=f"paceline why {text}",
-        )
-    if not text.startswith("pid:"):
-        for known in list_runs(Path(args.run_dir) if args.run_dir else None):
-            if known.id == text:
-                raise UsageError(
-                    "U09",
-                    f"{text} is a run and may be a process",
-                    saw=str(known.path),
-                    next=f"paceline why pid:{text}, or paceline why {known.path}",
-                )
-    pid = _process_in(text)
-    assert pid is not None
-    return answer_process(args, pid)
 
 
 def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:

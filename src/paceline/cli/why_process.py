@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NoReturn
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from paceline.attach.evidence import HostEvidence
 from paceline.attach.judge import Judged, judge
 from paceline.attach.look_here import JobHere, LookedHere, LookRequest
+from paceline.attach.look_there import argv_of, look_there
 from paceline.attach.no_job import NoJob, NoJobReason
 from paceline.attach.permission import Refusal, refusal_of, typed_again
 from paceline.attach.record import record, recordings_root
@@ -22,6 +24,8 @@ from paceline.errors import UsageError
 from paceline.facts import Run
 from paceline.findings import CauseFinding
 from paceline.launch.disk import refused_by_disk
+from paceline.part import first_answer, parts
+from paceline.recording.runs import list_runs
 from paceline.rules import all_causes
 from paceline.spelling import plural
 from paceline.user_names import user_name
@@ -33,24 +37,58 @@ LOOK_SECONDS = 20.0
 _MOST_LISTED = 8
 
 
-def answer_process(args: argparse.Namespace, pid: int) -> Sequence[CauseFinding]:
-    """Print why the job of this process is in trouble. Returns the findings.
+def answer_processes(args: argparse.Namespace) -> Sequence[CauseFinding]:
+    """Print why the job of a process, or every job, is in trouble. Returns the findings.
 
-    Raises:  UsageError U59: it belongs to no job, or to several; it did not answer in time
+    Raises:  UsageError U03: options that do not fit together; U09: a run has the process's number as its id; U59: there is no such job, or
+             there are several; they did not answer in time
     """
+    if args.all:
+        _stands_alone("--all", [*args.runs, *_given(args, "hosts", "directories")], "paceline why --all")
+        return _answer_all(args)
+    text = args.runs[0]
+    _stands_alone(text, [*args.runs[1:], *_given(args, "directories", "everybody")], f"paceline why {text}")
+    if not text.startswith("pid:"):
+        _refuse_if_a_run(text, Path(args.run_dir) if args.run_dir else None)
+    return _answer_process(args, int(text.removeprefix("pid:")))
+
+
+def _stands_alone(what: str, beside: Sequence[str], next_: str) -> None:
+    if beside:
+        raise UsageError(
+            "U03",
+            f"{what} is about jobs that run here, and {beside[0]} is given beside it",
+            saw=" ".join(beside),
+            next=next_,
+        )
+
+
+def _given(args: argparse.Namespace, *names: str) -> list[str]:
+    spelled = {"directories": "--dir"}
+    return [spelled.get(name, f"--{name}") for name in names if getattr(args, name)]
+
+
+def _refuse_if_a_run(text: str, root: Path | None) -> None:
+    known = next((run for run in list_runs(root) if run.id == text), None)
+    if known is not None:
+        raise UsageError(
+            "U09",
+            f"{text} is a run and may be a process",
+            saw=str(known.path),
+            next=f"paceline why pid:{text}, or paceline why {known.path}",
+        )
+
+
+def _answer_process(args: argparse.Namespace, pid: int) -> Sequence[CauseFinding]:
     here = _look(LookRequest(pids=(pid,), is_listed=True), shown=not args.json)
     if not here.jobs:
         _refuse(here.none[0])
     if len(here.jobs) > 1:
         _several(here.jobs, f"below process {pid} run {len(here.jobs)} training jobs")
-    return _show(args, here)
+    return _show(args, _with_others(here, args.hosts) if args.hosts else here)
 
 
-def answer_all(args: argparse.Namespace) -> Sequence[CauseFinding]:
-    """The same for every job of this user, or of everybody.
-
-    Raises:  UsageError U59: there is none; they did not answer in time
-    """
+def _answer_all(args: argparse.Namespace) -> Sequence[CauseFinding]:
     here = _look(LookRequest(everybody=args.everybody), shown=not args.json)
     if not here.jobs:
         raise UsageError(
@@ -65,7 +103,7 @@ def answer_all(args: argparse.Namespace) -> Sequence[CauseFinding]:
 
 
 def answer_only_job(args: argparse.Namespace) -> Sequence[CauseFinding] | None:
-    """The same where no run is recorded: of the one job of this user; None: there is none.
+    """The same where no run is recorded: of the one job of this user that something else started; None: there is none.
 
     Raises:  UsageError U59: there are several
     """
@@ -101,8 +139,43 @@ def _look(request: LookRequest, *, shown: bool) -> LookedHere:
     return msgspec.json.decode(out, type=LookedHere)
 
 
+def _with_others(here: LookedHere, places: str) -> LookedHere:
+    """The same job with what its other hosts have seen.
+
+    Raises:  UsageError U05: a place is none; U59: nothing tells this job from another one there
+    """
+    (own,) = here.evidence
+    if not own.identity:
+        raise UsageError(
+            "U59",
+            "which job of the other hosts is the same as this one cannot be told",
+            saw="its ranks meet at an address of this machine alone",
+            next="paceline why PID --record on each host, then paceline why DIRECTORY DIRECTORY",
+        )
+    argv = argv_of(LookRequest(like=own.identity, everybody=True, host=""))
+    names = [name.strip() for name in places.split(",") if name.strip()]
+    commands = [(name, first_answer(part.command_on(name, argv) for part in parts())) for name in names]
+    if unknown := [name for name, command in commands if command is None]:
+        raise UsageError(
+            "U05", f"no part of paceline reaches {unknown[0]!r}", saw="--hosts", next="paceline why --help"
+        )
+    with ProgressLine(f"looking at {len(names)} other {plural(len(names), 'host')}", shown=False):
+        there = look_there([(name, command) for name, command in commands if command is not None])
+    seen, evidence, notes = {rank.rank for rank in own.ranks}, [], list(there.notes)
+    for one in there.evidence:
+        if seen.isdisjoint(rank.rank for rank in one.ranks):
+            evidence.append(one)
+            seen |= {rank.rank for rank in one.ranks}
+        else:
+            notes.append(f"{one.host}: its ranks were looked at already")
+    first = replace(own, notes=(*own.notes, *notes))
+    return replace(here, evidence=(first, *evidence))
+
+
 def _show(args: argparse.Namespace, here: LookedHere) -> Sequence[CauseFinding]:
-    judged = [(one, _judged(args, one, job)) for one, job in zip(here.evidence, here.jobs, strict=True)]
+    # Of one job, further evidence is of its other hosts.
+    hosts = [here.evidence] if len(here.jobs) == 1 else [(one,) for one in here.evidence]
+    judged = [(seen, _judged(args, seen, job)) for seen, job in zip(hosts, here.jobs, strict=True)]
     if args.json:
         documents = [why_json(found.diagnosis, found.case) for _, found in judged]
         print(json_text(documents[0] if len(documents) == 1 else documents))
@@ -110,47 +183,47 @@ def _show(args: argparse.Namespace, here: LookedHere) -> Sequence[CauseFinding]:
         page = WhyPage(
             width=room(sys.stdout), color=use_color(args.color, sys.stdout), ascii_only=ascii_only(sys.stdout)
         )
-        print("\n\n".join(_page(one, found, page) for one, found in judged))
+        print("\n\n".join(_page(seen, found, page) for seen, found in judged))
         for _, found in judged if args.record else ():
-            run_id = found.case.run.id
-            print(
-                f"\nrecorded as {run_id}: paceline stack {run_id}, paceline report {run_id}; {found.case.run.directory}"
-            )
+            run = found.case.run
+            print(f"\nrecorded as {run.id}: paceline stack {run.id}, paceline report {run.id}; {run.directory}")
     return [finding for _, found in judged for finding in found.diagnosis.findings]
 
 
-def _judged(args: argparse.Namespace, one: HostEvidence, job: JobHere) -> Judged:
+def _judged(args: argparse.Namespace, hosts: Sequence[HostEvidence], job: JobHere) -> Judged:
     if args.record:
         with refused_by_disk("the recording of what was seen", f"paceline why {job.pid}, without --record"):
-            found = record([one], ("paceline", "why", str(job.pid), "--record"), all_causes(), recordings_root())
+            found = record(hosts, ("paceline", "why", str(job.pid), "--record"), all_causes(), recordings_root())
     else:
-        run = Run(
-            id=f"pid:{job.pid}", name=job.name, directory="", command=(), started_ns=time.time_ns(), first_host=one.host
-        )
-        found = judge([one], run, all_causes())
-    refused = [refusal for rank in one.ranks[:1] if (refusal := refusal_of(rank.pid, _again(job.pid))) is not None]
-    if not refused:
+        now_ns, first = time.time_ns(), hosts[0].host
+        run = Run(id=f"pid:{job.pid}", name=job.name, directory="", command=(), started_ns=now_ns, first_host=first)
+        found = judge(hosts, run, all_causes())
+    refusal = _refusal_here(hosts[0], job.pid)
+    if refusal is None:
         return found
-    not_judged = (_of_refusal(refused[0]), *found.diagnosis.not_judged)
+    not_judged = (f"lines and collectives: {refusal.saw}; {refusal.next}", *found.diagnosis.not_judged)
     return replace(found, diagnosis=replace(found.diagnosis, not_judged=not_judged))
 
 
-def _page(one: HostEvidence, found: Judged, page: WhyPage) -> str:
+def _page(hosts: Sequence[HostEvidence], found: Judged, page: WhyPage) -> str:
+    one = hosts[0]
     by = f", started by {one.launcher}" + (f" ({one.launcher_pid})" if one.launcher_pid else "") if one.launcher else ""
-    size = f"{len(one.ranks)} of {one.world_size or '?'} {plural(one.world_size or len(one.ranks), 'rank')}"
-    sources = [name for name in ("recorder", "stacks") if all(name in rank.sources for rank in one.ranks)]
-    lines = [
-        f"{size} of {one.job} on {one.host}{by}: looked at for {one.seconds:.1f} s; {', '.join(sources) or 'the kernel alone'}"
-    ]
-    if one.ranks and (refusal := refusal_of(one.ranks[0].pid, _again(one.ranks[0].pid))) is not None:
+    ranks = [rank for each in hosts for rank in each.ranks]
+    size = f"{len(ranks)} of {one.world_size or '?'} {plural(one.world_size or len(ranks), 'rank')}"
+    where = one.host if len(hosts) == 1 else f"{len(hosts)} hosts"
+    sources = [name for name in ("recorder", "stacks") if all(name in rank.sources for rank in ranks)]
+    took = f"looked at for {max(each.seconds for each in hosts):.1f} s; {', '.join(sources) or 'the kernel alone'}"
+    lines = [f"{size} of {one.job} on {where}{by}: {took}"]
+    if (refusal := _refusal_here(one, one.launcher_pid or ranks[0].pid)) is not None:
         lines += [f"  refused   {refusal.saw}", f"  without   {refusal.without}", f"  next      {refusal.next}"]
     if found.moves and not found.diagnosis.findings:
         lines.append("the job moves: collectives were completed while it was looked at")
     return "\n".join([*lines, "", why_text(found.diagnosis, found.case, page)])
 
 
-def _of_refusal(refusal: Refusal) -> str:
-    return f"lines and collectives: {refusal.saw}; {refusal.next}"
+def _refusal_here(one: HostEvidence, pid: int) -> Refusal | None:
+    """What the permission does not allow on this host. `pid`: what was asked for."""
+    return refusal_of(one.ranks[0].pid, _again(pid)) if one.ranks else None
 
 
 def _again(pid: int) -> list[str]:

@@ -40,6 +40,11 @@ class JobEngines(Part):
     def submitted(self, run_dir: Path, environ: Mapping[str, str]) -> SubmittedJob | None:
         return JobOfAnEngine(run_dir, environ) if (run_dir / SUBMISSION_FILE).exists() else None
 
+    def command_on(self, place: str, argv: Sequence[str]) -> Sequence[str]:
+        from paceline.parts.engines.look import command_on
+
+        return command_on(place, argv)
+
     def on_check(self) -> CheckPart:
         from paceline.parts.engines.check import EnginesOnCheck
 
