@@ -10,7 +10,7 @@ from paceline.recording.writer import LINES_LOST
 from paceline.views.live import _WRITERS, NOT_TOLD
 
 SOURCE = Path(paceline.__file__).parent
-ROOMS = ("cli/run", "launch", "parts", "recording")
+ROOMS = ("attach", "cli/run", "launch", "parts", "recording")
 RECORDERS = frozenset({"record", "event", "on_event"})
 # Names in a variable: of the marks that ranks write (RingCollector.newly_marked), and those in views/restarts.py.
 BY_VARIABLE = {"replica", "sampler", "resumed", "attempt_began", LINES_LOST}
