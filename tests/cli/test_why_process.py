@@ -280,3 +280,11 @@ def test_a_job_that_nothing_tells_from_others_is_not_looked_for_elsewhere(capsys
     here, _ = of_two_hosts()
     seen(LookedHere(jobs=(TRAIN,), evidence=(replace(here, identity=()),)))
     assert "cannot be told" in refused(capsys, "4711", "--hosts", "node-b")
+
+
+def test_a_job_whose_ranks_have_all_ended_meanwhile_is_said_to_have_none(capsys, seen):
+    gone = seen_of("node-a", (), notes=("rank 0 (pid 7) ended while it was looked at",))
+    seen(LookedHere(jobs=(TRAIN,), evidence=(gone,)))
+    assert main(["why", "4711"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("0 of 2 ranks of train.py on node-a") and "ended while it was looked at" in out

@@ -198,7 +198,7 @@ def _judged(args: argparse.Namespace, hosts: Sequence[HostEvidence], job: JobHer
         now_ns, first = time.time_ns(), hosts[0].host
         run = Run(id=f"pid:{job.pid}", name=job.name, directory="", command=(), started_ns=now_ns, first_host=first)
         found = judge(hosts, run, all_causes())
-    refusal = _refusal_here(hosts[0], job.pid)
+    refusal = _refusal_here(hosts[0])
     if refusal is None:
         return found
     not_judged = (f"lines and collectives: {refusal.saw}; {refusal.next}", *found.diagnosis.not_judged)
@@ -214,16 +214,16 @@ def _page(hosts: Sequence[HostEvidence], found: Judged, page: WhyPage) -> str:
     sources = [name for name in ("recorder", "stacks") if all(name in rank.sources for rank in ranks)]
     took = f"looked at for {max(each.seconds for each in hosts):.1f} s; {', '.join(sources) or 'the kernel alone'}"
     lines = [f"{size} of {one.job} on {where}{by}: {took}"]
-    if (refusal := _refusal_here(one, one.launcher_pid or ranks[0].pid)) is not None:
+    if (refusal := _refusal_here(one)) is not None:
         lines += [f"  refused   {refusal.saw}", f"  without   {refusal.without}", f"  next      {refusal.next}"]
     if found.moves and not found.diagnosis.findings:
         lines.append("the job moves: collectives were completed while it was looked at")
     return "\n".join([*lines, "", why_text(found.diagnosis, found.case, page)])
 
 
-def _refusal_here(one: HostEvidence, pid: int) -> Refusal | None:
-    """What the permission does not allow on this host. `pid`: what was asked for."""
-    return refusal_of(one.ranks[0].pid, _again(pid)) if one.ranks else None
+def _refusal_here(one: HostEvidence) -> Refusal | None:
+    """What the permission does not allow on this host."""
+    return refusal_of(one.ranks[0].pid, _again(one.launcher_pid or one.ranks[0].pid)) if one.ranks else None
 
 
 def _again(pid: int) -> list[str]:
