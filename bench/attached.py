@@ -2,6 +2,7 @@
 
     python bench/attached.py [NAME...]           the hangs of examples/broken under torchrun, one after the other
     python bench/attached.py --launcher alone    each rank as a program of its own, as a batch system starts it
+    python bench/attached.py --nccl              on NCCL, with a library in place of the GPUs, after make torch-2.15.0
     python bench/attached.py --results FILE      go on from these results (default: a file in the folder for temporary files)
 
 A job is left for some seconds after it broke, then asked once. Right is the cause, the ranks and the line.
@@ -15,16 +16,16 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPOSITORY / place) for place in ("tests/faults", "tests/shared", "tests/torches", "src")]
 
-from catalogue import Fault, Trial, faults  # noqa: E402
-from harness import Watched, clear_away, start  # noqa: E402
+from catalogue import Fault, Trial, faults, hung_on_nccl, live_on_nccl  # noqa: E402
+from harness import Watched, clear_away, environment_of, interpreter, start  # noqa: E402
 from scoring import ALARMS  # noqa: E402
 
 LATER_SECONDS, READY_SECONDS = 8.0, 60.0
@@ -63,12 +64,14 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("names", nargs="*")
     arguments.add_argument("--launcher", choices=("torchrun", "alone"), default="torchrun")
+    arguments.add_argument("--nccl", action="store_true")
     arguments.add_argument("--trial", type=int, default=0, help="which rank of how many (default 0: rank 1 of 2)")
     arguments.add_argument("--results", type=Path, default=Path(gettempdir()) / "paceline-attached.jsonl")
     options = arguments.parse_args()
     done = list(results(options.results))
     known = {(one.name, one.launcher, one.rank) for one in done}
-    for fault in chosen(options.names, options.launcher):
+    rows = on_device() if options.nccl else chosen(options.launcher)
+    for fault in (row for row in rows if not options.names or any(word in row.name for word in options.names)):
         trial = _TRIALS[options.trial]
         rank = trial.rank if fault.fixed_rank is None else fault.fixed_rank
         if (fault.name, options.launcher, rank) in known:
@@ -89,13 +92,19 @@ def main() -> int:
     return 0
 
 
-def chosen(names: Iterable[str], launcher: str) -> Iterator[Fault]:
+def on_device() -> Iterator[Fault]:
+    """The hangs that are live on NCCL."""
+    yield from (row for row in live_on_nccl() if row.code[0] in "NMR")
+    # Every rank is in the collective that does not end.
+    yield replace(hung_on_nccl(), code="N11", expected=frozenset({"N11"}), names_nobody=True)
+
+
+def chosen(launcher: str) -> Iterator[Fault]:
     """The faults that can be run under any launcher: the hangs, and what looks like one."""
-    wanted = tuple(names)
     for fault in (*faults(), *OWN[launcher]):
         fits = fault.is_decoy or fault in OWN[launcher] or (fault.code[:1] in "NMR" and fault.level in _HANGS)
         plain = not (fault.starts_itself or fault.command or fault.environment or fault.why_not_here or fault.nccl)
-        if fits and plain and (not wanted or any(word in fault.name for word in wanted)):
+        if fits and plain:
             yield fault
 
 
@@ -159,7 +168,7 @@ def scored(fault: Fault, trial: Trial, launcher: str) -> Scored | None:
 def started(fault: Fault, trial: Trial, launcher: str, directory: Path) -> Watched:
     """The job under a plain launcher."""
     script = [str(fault.script), *fault.argv(trial)]
-    python = Path(sys.executable)
+    python, more = interpreter(fault), {**environment_of(fault), "PYTHONPATH": ""}
     port = free_port()
     if launcher == "torchrun":
         words = [
@@ -172,12 +181,12 @@ def started(fault: Fault, trial: Trial, launcher: str, directory: Path) -> Watch
             str(port),
             *script,
         ]
-        return start(words, directory, {"PYTHONPATH": ""}, python)
+        return start(words, directory, more, python)
     each = (
         f'RANK={rank} LOCAL_RANK={rank} WORLD_SIZE={trial.world_size} MASTER_ADDR=localhost MASTER_PORT={port} {python} "$@" &'
         for rank in range(trial.world_size)
     )
-    return start(["bash", "-c", "\n".join([*each, "wait"]), "ranks", *script], directory, {"PYTHONPATH": ""}, python)
+    return start(["bash", "-c", "\n".join([*each, "wait"]), "ranks", *script], directory, more, python)
 
 
 def free_port() -> int:

@@ -59,7 +59,6 @@ def collect(job: FoundJob, host: str, reader: BoundedReader, *, rounds: int = RO
     """Look at the ranks `rounds` times. `host`: what this host is called; `reader`: reads what may block."""
     began = time.monotonic()
     look = _Look(job, host, reader)
-    before = {rank: _major_faults(found.pid) for rank, found in job.ranks.items()}
     done: list[Round] = []
     for number in range(rounds):
         if number and time.monotonic() - began > LATE_SECONDS:
@@ -69,14 +68,11 @@ def collect(job: FoundJob, host: str, reader: BoundedReader, *, rounds: int = RO
             time.sleep(max(0.0, done[-1].at_ns / 1e9 + BETWEEN_ROUNDS_SECONDS - time.time()))
         done.append(look.round())
     done[-1] = look.with_native_stacks(done)
-    took = time.monotonic() - began
     raised = at_once(
         {rank: partial(_last_raised, found.pid) for rank, found in look.ranks.items()}, _TAIL_SECONDS
     ).values
     seen = []
     for rank, found in sorted(look.ranks.items()):
-        after = _major_faults(found.pid)
-        faults = None if after is None or before[rank] is None else max(0, after - (before[rank] or 0)) / took
         trace = look.traces.get(rank)
         seen.append(
             RankSeen(
@@ -85,7 +81,6 @@ def collect(job: FoundJob, host: str, reader: BoundedReader, *, rounds: int = RO
                 entries=trace.entries if trace is not None else (),
                 sources=look.sources(rank, done[-1]),
                 raised=raised.get(rank, ""),
-                major_faults_per_second=faults,
             )
         )
     return HostEvidence(
@@ -383,17 +378,6 @@ def _started_ns(found: FoundRank) -> int:
     with open("/proc/uptime", "rb") as file:
         up_seconds = float(file.read().split()[0])
     return time.time_ns() - int((up_seconds - found.start_ticks / TICKS_PER_SECOND) * 1e9)
-
-
-def _major_faults(pid: int) -> int | None:
-    """Page faults for which a process has waited for a disk.
-
-    Source:  proc(5), /proc/PID/stat, field 12
-    """
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[9])
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def _last_raised(pid: int) -> str:

@@ -35,8 +35,6 @@ class RankSeen:
     """What could be read of it: "recorder", "stacks", "proc"."""
     raised: str = ""
     """The last exception in the plain file to which its stderr goes, which other ranks may share."""
-    major_faults_per_second: float | None = None
-    """Pages for which it waited for a disk, between the rounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -154,7 +154,4 @@ def _attached(one: HostEvidence) -> Attached:
         addresses=one.addresses,
         hosts_wanted=one.hosts_wanted,
         raised={rank.rank: rank.raised for rank in one.ranks if rank.raised},
-        major_faults_per_second={
-            rank.rank: rank.major_faults_per_second for rank in one.ranks if rank.major_faults_per_second
-        },
     )

@@ -595,8 +595,6 @@ class Attached:
     """Hosts of the job; None: not known."""
     raised: dict[int, str] = field(default_factory=dict)
     """Rank -> the last exception in the file to which its stderr goes, which other ranks may share."""
-    major_faults_per_second: dict[int, float] = field(default_factory=dict)
-    """Rank -> pages for which it waited for a disk."""
 
 
 # -------------------------------------------------------------------------------------------------------------------- case

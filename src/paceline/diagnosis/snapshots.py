@@ -108,6 +108,8 @@ class RankSnapshot:
     """The system call that the main thread is in."""
     blocked_on: str | None = None
     """Path or mount that the system call waits for."""
+    major_faults_per_second: float | None = None
+    """Pages for which it waited for a disk."""
     disk_bytes_per_second: float | None = None
     """Read and written by the disk below that path, for whomever; None: it is no local disk, or not known."""
     cpu_fraction: float | None = None

@@ -30,6 +30,8 @@ class ProcessStat:
     """Start time in clock ticks since boot. It tells processes apart that had the same pid."""
     own_cpu_seconds: float = 0.0
     """CPU time without that of children."""
+    major_faults: int = 0
+    """Page faults for which it has waited for a disk."""
 
 
 def parse_stat(text: str) -> ProcessStat:
@@ -45,6 +47,7 @@ def parse_stat(text: str) -> ProcessStat:
         threads=int(fields[17]),
         start_ticks=int(fields[19]),
         own_cpu_seconds=sum(int(ticks) for ticks in fields[11:13]) / TICKS_PER_SECOND,
+        major_faults=int(fields[9]),
     )
 
 

@@ -173,6 +173,7 @@ def snapshot_of_rank(
         throttled_fraction=_throttled(before, after),
         cpu_quota_cpus=quota.quota_cpus if quota is not None else None,
         memory_used_bytes=setting.memory.used_bytes if setting and setting.memory else None,
+        major_faults_per_second=_major_faults(parts),
         memory_limit_bytes=setting.memory.limit_bytes if setting and setting.memory else None,
         open_files=setting.descriptors.count if setting and setting.descriptors else None,
         open_files_limit=setting.limits.open_files if setting and setting.limits else None,
@@ -239,6 +240,13 @@ def _rates(before: RankReading | None, after: RankReading | None) -> tuple[float
     written = sum(moved.written - before.moved.get(pid, none).written for pid, moved in after.moved.items())
     seconds = after.at - before.at
     return round(max(read, 0) / seconds, 1), round(max(written, 0) / seconds, 1)
+
+
+def _major_faults(parts: RankParts) -> float | None:
+    before, after = parts.stats
+    if before is None or after is None or before.start_ticks != after.start_ticks or parts.seconds <= 0:
+        return None
+    return round((after.major_faults - before.major_faults) / parts.seconds, 1)
 
 
 def _switches(before: RankReading | None, after: RankReading | None) -> tuple[float | None, float | None]:

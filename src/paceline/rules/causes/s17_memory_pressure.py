@@ -3,16 +3,22 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.hang.lagging_ranks import late_ranks as waited_for
 from paceline.diagnosis.slow.slowdown import cost_text, is_worth, late_ranks, ranks_on, steady_timing
+from paceline.diagnosis.stacks import place_of
 from paceline.findings import Cause, CauseFinding, Confidence, Ground, Unknown
+from paceline.probes.system_calls import PAGE_FAULT
 
 TITLE = "memory pressure"
 PRESSURE_FRACTION = 0.10
+_FULL_FRACTION, _MANY_FAULTS = 0.9, 5.0
 PAGE = """\
 A host is short of memory, and its ranks wait for pages
 
 What it means: Tasks on a host waited for memory in at least a tenth of the time, because the kernel reclaims pages or
   swaps.
+  In a stall: a rank that the others wait for reads its own pages from a disk again and again, because its control group is
+  full or its host is short of memory.
 Why it matters: A rank that waits for its own pages is slow everywhere. Soon the kernel's OOM killer may end it.
 Deciding evidence: The kernel's memory pressure over the window, and swap in use. In addition the ranks on that host
   are late, or all ranks are on this one host.
@@ -25,6 +31,7 @@ Source: Linux, Documentation/accounting/psi.rst.
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
+    yield from _stalled(case)
     timing = steady_timing(case)
     if len(timing.ranks) < 2:
         return
@@ -55,9 +62,49 @@ def find(case: Case) -> Iterator[CauseFinding]:
             )
 
 
+def _stalled(case: Case) -> Iterator[CauseFinding]:
+    """Ranks that others wait for, and that wait for their own pages: these are thrown away and read again without end."""
+    for late in waited_for(case):
+        snapshot = late.snapshot
+        used, limit = snapshot.memory_used_bytes, snapshot.memory_limit_bytes
+        is_full = bool(limit) and (used or 0) > _FULL_FRACTION * (limit or 0)
+        pressure = _pressure(case, snapshot.host, None) or 0.0
+        faults = snapshot.major_faults_per_second or 0.0
+        in_a_fault = snapshot.state == "D" and snapshot.system_call == PAGE_FAULT
+        if not (is_full or pressure >= PRESSURE_FRACTION) or not (in_a_fault or faults >= _MANY_FAULTS):
+            continue
+        yield CauseFinding(
+            code="S17",
+            title="rank waits for its own memory",
+            level=Level.STALL,
+            ranks=(late.rank,),
+            confidence=Confidence.HIGH if is_full and in_a_fault and faults >= _MANY_FAULTS else Confidence.LIKELY,
+            saw=(
+                f"{faults:.0f} page faults a second wait for a disk"
+                if faults >= _MANY_FAULTS
+                else "it waits in a page fault",
+                *((f"its control group has {(used or 0) >> 20} of {(limit or 0) >> 20} MiB",) if is_full else ()),
+                *((f"memory pressure of {snapshot.host}: {pressure:.0%} of the time",) if pressure else ()),
+                f"its main thread is {place_of(snapshot)}",
+                late.how_late,
+            ),
+            ruled_out=("not at work: what it reads from the disk was thrown out of its memory before",),
+            next=("give it more memory, or smaller batches, fewer loader workers, fewer pinned pages",),
+        )
+
+
 def _pressure(case: Case, host: str, measured: float | None) -> float | None:
     seen = case.host_snapshots.get(host)
     return measured if measured is not None else seen.pressure_memory if seen is not None else None
 
 
-RULE = Cause(code="S17", title=TITLE, page=PAGE, find=find, beats=("S01", "S03"), preview=True, sure_by=(Ground.TIMES,))
+RULE = Cause(
+    code="S17",
+    title=TITLE,
+    page=PAGE,
+    find=find,
+    beats=("S01", "S03", "N01", "N04", "N08"),
+    levels=(Level.SLOW, Level.STALL),
+    preview=True,
+    sure_by=(Ground.TIMES, Ground.SNAPSHOT),
+)
