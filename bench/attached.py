@@ -2,6 +2,7 @@
 
     python bench/attached.py [NAME...]           the hangs of examples/broken under torchrun, one after the other
     python bench/attached.py --launcher alone    each rank as a program of its own, as a batch system starts it
+    python bench/attached.py --without-ptrace    as where ptrace_scope is 1: neither memory nor stacks
     python bench/attached.py --nccl              on NCCL, with a library in place of the GPUs, after make torch-2.15.0
     python bench/attached.py --results FILE      go on from these results (default: a file in the folder for temporary files)
 
@@ -16,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
@@ -27,6 +28,8 @@ sys.path[:0] = [str(REPOSITORY / place) for place in ("tests/faults", "tests/sha
 from catalogue import Fault, Trial, faults, hung_on_nccl, live_on_nccl  # noqa: E402
 from harness import Watched, clear_away, environment_of, interpreter, start  # noqa: E402
 from scoring import ALARMS  # noqa: E402
+
+from paceline.probes.stacks import py_spy_program  # noqa: E402
 
 LATER_SECONDS, READY_SECONDS = 8.0, 60.0
 WITHOUT_A_MARK_SECONDS = 10.0
@@ -65,6 +68,7 @@ def main() -> int:
     arguments.add_argument("names", nargs="*")
     arguments.add_argument("--launcher", choices=("torchrun", "alone"), default="torchrun")
     arguments.add_argument("--nccl", action="store_true")
+    arguments.add_argument("--without-ptrace", action="store_true")
     arguments.add_argument("--trial", type=int, default=0, help="which rank of how many (default 0: rank 1 of 2)")
     arguments.add_argument("--results", type=Path, default=Path(gettempdir()) / "paceline-attached.jsonl")
     options = arguments.parse_args()
@@ -77,7 +81,7 @@ def main() -> int:
         if (fault.name, options.launcher, rank) in known:
             continue
         varied = Trial(rank=rank, at_step=trial.at_step, world_size=trial.world_size)
-        one = scored(fault, varied, options.launcher)
+        one = scored(fault, varied, options.launcher, without_ptrace() if options.without_ptrace else ())
         if one is None:
             print(f"   {fault.name} ended by itself", flush=True)
             continue
@@ -90,6 +94,27 @@ def main() -> int:
         )
     report(done)
     return 0
+
+
+def without_ptrace() -> tuple[str, ...]:
+    """What a command begins with that may neither read memory nor stacks. py-spy reads /proc/PID/mem as root: a program that refuses is in
+    its place, in a mount namespace of the command's own.
+    """
+    spy = py_spy_program()
+    refuses = Path(gettempdir()) / "paceline-refused-py-spy"
+    refuses.write_text("#!/bin/sh\necho 'Permission Denied: Try running again with elevated permissions' >&2\nexit 1\n")
+    refuses.chmod(0o755)
+    covered = (
+        "unshare",
+        "--mount",
+        "sh",
+        "-ec",
+        'mount --bind "$1" "$2"; shift 2; exec "$@"',
+        "sh",
+        str(refuses),
+        str(spy),
+    )
+    return (*covered, sys.executable, str(REPOSITORY / "tests" / "shared" / "without_ptrace.py"))
 
 
 def on_device() -> Iterator[Fault]:
@@ -108,8 +133,8 @@ def chosen(launcher: str) -> Iterator[Fault]:
             yield fault
 
 
-def scored(fault: Fault, trial: Trial, launcher: str) -> Scored | None:
-    """Start one job, break it, ask once; None: it ended before."""
+def scored(fault: Fault, trial: Trial, launcher: str, by: Sequence[str]) -> Scored | None:
+    """Start one job, break it, ask once; None: it ended before. `by`: what the command that asks begins with."""
     with TemporaryDirectory(prefix="pl-attached-") as folder:
         directory = Path(folder)
         job = started(fault, trial, launcher, directory)
@@ -127,7 +152,7 @@ def scored(fault: Fault, trial: Trial, launcher: str) -> Scored | None:
                 return None
             began = time.monotonic()
             asked = subprocess.run(
-                [sys.executable, "-m", "paceline", "why", str(job.process.pid), "--json"],
+                [*by, sys.executable, "-m", "paceline", "why", str(job.process.pid), "--json"],
                 env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}, capture_output=True, text=True, check=False,
             )  # fmt: skip
             seconds = time.monotonic() - began

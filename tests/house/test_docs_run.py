@@ -127,9 +127,10 @@ def clone(repository: Path, folder: Path) -> Path:
     (packages,) = (folder / ".venv").glob("lib/python*/site-packages")
     lines = [str(folder / "src"), *(f"import site; site.addsitedir({there!r})" for there in site.getsitepackages())]
     (packages / "clone.pth").write_text("\n".join(lines) + "\n")
-    program = folder / ".venv/bin/paceline"
-    program.write_text(f"#!{folder}/.venv/bin/python\nfrom paceline.cli import main\nraise SystemExit(main())\n")
-    program.chmod(0o755)
+    for name, module in (("paceline", "paceline.cli"), ("torchrun", "torch.distributed.run")):
+        program = folder / ".venv/bin" / name
+        program.write_text(f"#!{folder}/.venv/bin/python\nfrom {module} import main\nraise SystemExit(main())\n")
+        program.chmod(0o755)
     stamps = folder / ".venv/.paceline"
     stamps.mkdir()
     for name in ("torch", "dev"):
