@@ -1,12 +1,14 @@
 """Which processes are ranks of which job, from rows as /proc gives them; and what is no rank."""
 
+import json
 import random
 
 import pytest
 
 from paceline.attach.jobs import FoundJob, jobs_in
-from paceline.attach.process_rows import ProcessRow, index_in_stack
+from paceline.attach.process_rows import ProcessRow, spawn_index
 from paceline.attach.rank_numbers import MOST_LOCAL, allowed, master_of, numbers_in
+from paceline.probes.stacks import locals_in
 
 PYTHON = "/usr/bin/python3.11"
 SCRIPT = (PYTHON, "-u", "train.py")
@@ -549,9 +551,5 @@ def test_any_rows_give_jobs_in_which_each_process_is_one_rank_at_most():
     ],
 )  # fmt: skip
 def test_the_number_of_a_spawned_child_is_an_argument_on_its_stack(frames, index):
-    assert index_in_stack([None, {"frames": frames}]) == index
-
-
-@pytest.mark.parametrize("threads", [None, {}, "x", 3, []])
-def test_what_is_no_stack_gives_no_number(threads):
-    assert index_in_stack(threads) is None
+    text = json.dumps([None, {"frames": frames}])
+    assert spawn_index(locals_in(text, "_wrap", "torch/multiprocessing/spawn.py", ("i",))) == index

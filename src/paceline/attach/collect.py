@@ -343,7 +343,7 @@ def _peer_of(snapshot: RankSnapshot) -> tuple[str, int] | None:
     )
     if inside is None:
         return None
-    values = read_locals(snapshot.pid, inside, _C10D, _PEERS, timeout_seconds=_LOCALS_SECONDS)
+    values = read_locals(snapshot.pid, inside, _C10D, _PEERS, timeout_seconds=_LOCALS_SECONDS) or {}
     peer = next((values[name] for name in _PEERS if values.get(name, "").isdigit()), None)
     return (inside, int(peer)) if peer is not None else None
 

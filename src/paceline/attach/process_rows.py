@@ -1,8 +1,6 @@
 """What /proc and memory say about the processes of this host, as far as it tells ranks of training jobs. Nothing is sent to a process."""
 
-import json
 import os
-import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +11,7 @@ from paceline.attach.rank_numbers import MOST_LOCAL, allowed, number
 from paceline.probes.process_status import namespace, parse_environment
 from paceline.probes.processes import read_stat
 from paceline.probes.remote_memory import RemoteMemory, environment_now
-from paceline.probes.stacks import py_spy_program
+from paceline.probes.stacks import read_locals
 
 Read = Callable[[str, int], bytes]
 """Reads a file of /proc, at most so many bytes of it. One that gives up raises TimeoutError."""
@@ -21,6 +19,7 @@ _ENVIRON_BYTES, _COMMAND_BYTES, _STATUS_BYTES, _MAPS_BYTES = 1 << 20, 1 << 12, 1
 _MOST_WORDS, _LONGEST_WORD = 64, 512
 _LIBRARIES = (b"/libtorch_cpu.so", b"/libtorch_python.so")
 _ASKED_AT_ONCE = 4
+_SPAWN_FILE = "torch/multiprocessing/spawn.py"
 ENDED = "ZX"
 """States of a process that has ended."""
 GONE = "X"
@@ -146,45 +145,21 @@ def spawn_indices(pids: Collection[int], seconds: float) -> dict[int, int | None
 
     A process whose stack could not be read within `seconds` is left out.
     """
-    program, deadline = py_spy_program(), time.monotonic() + seconds
-    if program is None or not pids:
-        return {}
+    deadline = time.monotonic() + seconds
+
+    def ask(pid: int) -> dict[str, str] | None:
+        left = deadline - time.monotonic()
+        return read_locals(pid, "_wrap", _SPAWN_FILE, ("i",), timeout_seconds=left) if left > 0 else None
+
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
-        answers = pool.map(lambda pid: _spawn_index(program, pid, deadline), pids)
-        return {pid: answer[0] for pid, answer in zip(pids, answers, strict=True) if answer is not None}
+        answers = zip(pids, pool.map(ask, pids), strict=True)
+        return {pid: spawn_index(values) for pid, values in answers if values is not None}
 
 
-def _spawn_index(program: str, pid: int, deadline: float) -> tuple[int | None] | None:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        return None
-    words = [program, "dump", "--json", "--locals", "--nonblocking", "--pid", str(pid)]
-    try:
-        done = subprocess.run(words, capture_output=True, timeout=left, check=False, stdin=subprocess.DEVNULL)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    try:
-        return (index_in_stack(json.loads(done.stdout)),) if done.returncode == 0 else None
-    except (ValueError, RecursionError):
-        return None
-
-
-def index_in_stack(threads: object) -> int | None:
-    """The argument `i` of torch.multiprocessing.spawn._wrap in what py-spy wrote; None: it is on no stack.
-
-    Other values are not looked at.
-    """
-    for thread in threads if isinstance(threads, list) else ():
-        frames = thread.get("frames") if isinstance(thread, dict) else None
-        for frame in frames if isinstance(frames, list) else ():
-            if not isinstance(frame, dict) or not str(frame.get("filename")).endswith("torch/multiprocessing/spawn.py"):
-                continue
-            values = frame.get("locals")
-            if str(frame.get("name")).rpartition(".")[2] == "_wrap" and isinstance(values, list):
-                texts = [str(one.get("repr")) for one in values if isinstance(one, dict) and one.get("name") == "i"]
-                index = number(texts[0]) if texts else None
-                return index if index is not None and index < MOST_LOCAL else None
-    return None
+def spawn_index(values: Mapping[str, str]) -> int | None:
+    """The argument `i` of torch.multiprocessing.spawn._wrap, of its variables; None: there is none, or none that can be a rank's."""
+    index = number(values.get("i"))
+    return index if index is not None and index < MOST_LOCAL else None
 
 
 def _with_environment(row: ProcessRow, read: Read) -> ProcessRow:

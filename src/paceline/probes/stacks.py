@@ -157,21 +157,21 @@ def dump(pid: int, *, timeout_seconds: float, native: bool = False, program: str
 
 def read_locals(
     pid: int, function: str, file: str, names: Collection[str], *, timeout_seconds: float
-) -> dict[str, str]:
-    """Local variables of a function that is on a stack of the process, as py-spy writes them; empty: it is on none, or cannot be read.
+) -> dict[str, str] | None:
+    """Local variables of a function that is on a stack of the process, as py-spy writes them.
 
-    `file`: the end of its path. Other variables than `names` are not kept.
+    Empty: it is on no stack; None: they cannot be read. `file`: the end of its path. Other variables than `names` are not kept.
     """
     program = py_spy_program()
     if program is None:
-        return {}
+        return None
     done = _output([program, "dump", "--json", "--locals", "--nonblocking", "--pid", str(pid)], timeout_seconds)
     if isinstance(done, str) or done[0] != 0:
-        return {}
+        return None
     try:
         return locals_in(done[1], function, file, names)
-    except ValueError:
-        return {}
+    except (ValueError, RecursionError):
+        return None
 
 
 def locals_in(text: str, function: str, file: str, names: Collection[str]) -> dict[str, str]:
