@@ -4,6 +4,7 @@
     python bench/attached.py --launcher alone    each rank as a program of its own, as a batch system starts it
     python bench/attached.py --without-ptrace    as where ptrace_scope is 1: neither memory nor stacks
     python bench/attached.py --nccl              on NCCL, with a library in place of the GPUs, after make torch-2.15.0
+    python bench/attached.py --keep              also keep what was seen where the answer is right, for tests/attach; as root
     python bench/attached.py --results FILE      go on from these results (default: a file in the folder for temporary files)
 
 A job is left for some seconds after it broke, then asked once. Right is the cause, the ranks and the line.
@@ -11,6 +12,7 @@ A job is left for some seconds after it broke, then asked once. Right is the cau
 
 import argparse
 import json
+import lzma
 import os
 import socket
 import statistics
@@ -21,11 +23,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
+from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPOSITORY / place) for place in ("tests/faults", "tests/shared", "tests/torches", "src")]
 
 from catalogue import Fault, Trial, faults, hung_on_nccl, live_on_nccl  # noqa: E402
+from elsewhere import go_elsewhere  # noqa: E402
 from harness import Watched, clear_away, environment_of, interpreter, start  # noqa: E402
 from scoring import ALARMS  # noqa: E402
 
@@ -36,6 +40,7 @@ WITHOUT_A_MARK_SECONDS = 10.0
 # Nothing here hangs: whoever watches the steps sees it.
 _HANGS = ("stall", "waiting", "divergence", "start", "")
 _TRIALS = (Trial(), Trial(rank=2, at_step=18, world_size=3))
+RECORDED = REPOSITORY / "tests" / "attach" / "recorded"
 _ATTACHED = REPOSITORY / "examples" / "attached"
 # Only from outside are these what they are: under `paceline run` something else ends or names them.
 OWN = {
@@ -67,11 +72,14 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("names", nargs="*")
     arguments.add_argument("--launcher", choices=("torchrun", "alone"), default="torchrun")
+    arguments.add_argument("--keep", action="store_true")
     arguments.add_argument("--nccl", action="store_true")
     arguments.add_argument("--without-ptrace", action="store_true")
     arguments.add_argument("--trial", type=int, default=0, help="which rank of how many (default 0: rank 1 of 2)")
     arguments.add_argument("--results", type=Path, default=Path(gettempdir()) / "paceline-attached.jsonl")
     options = arguments.parse_args()
+    if options.keep:
+        go_elsewhere("bench/attached.py", sys.argv[1:])
     done = list(results(options.results))
     known = {(one.name, one.launcher, one.rank) for one in done}
     rows = on_device() if options.nccl else chosen(options.launcher)
@@ -81,10 +89,12 @@ def main() -> int:
         if (fault.name, options.launcher, rank) in known:
             continue
         varied = Trial(rank=rank, at_step=trial.at_step, world_size=trial.world_size)
-        one = scored(fault, varied, options.launcher, without_ptrace() if options.without_ptrace else ())
+        one, seen = scored(fault, varied, options.launcher, without_ptrace() if options.without_ptrace else ())
         if one is None:
             print(f"   {fault.name} ended by itself", flush=True)
             continue
+        if options.keep and one.cause and one.ranks:
+            keep(fault, varied, options.launcher, seen)
         with options.results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(one)) + "\n")
         done.append(one)
@@ -133,8 +143,8 @@ def chosen(launcher: str) -> Iterator[Fault]:
             yield fault
 
 
-def scored(fault: Fault, trial: Trial, launcher: str, by: Sequence[str]) -> Scored | None:
-    """Start one job, break it, ask once; None: it ended before. `by`: what the command that asks begins with."""
+def scored(fault: Fault, trial: Trial, launcher: str, by: Sequence[str]) -> tuple[Scored | None, bytes]:
+    """Start one job, break it, ask once; None: it ended before. Also what was seen. `by`: what the command that asks begins with."""
     with TemporaryDirectory(prefix="pl-attached-") as folder:
         directory = Path(folder)
         job = started(fault, trial, launcher, directory)
@@ -149,45 +159,57 @@ def scored(fault: Fault, trial: Trial, launcher: str, by: Sequence[str]) -> Scor
                 time.sleep(0.2)
             time.sleep(LATER_SECONDS)
             if job.process.poll() is not None:
-                return None
+                return None, b""
             began = time.monotonic()
             asked = subprocess.run(
-                [*by, sys.executable, "-m", "paceline", "why", str(job.process.pid), "--json"],
-                env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}, capture_output=True, text=True, check=False,
-            )  # fmt: skip
+                [*by, sys.executable, "-m", "paceline", "why", str(job.process.pid), "--json", "--record"],
+                cwd=directory,
+                env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), "XDG_STATE_HOME": folder},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             seconds = time.monotonic() - began
+            seen = next((file.read_bytes() for file in directory.glob("**/hosts/*/attached.json")), b"")
         finally:
             clear_away(job)
+    about = {"name": fault.name, "launcher": launcher, "rank": trial.rank, "seconds": seconds}
     if asked.returncode:
         said = (asked.stderr.strip() or asked.stdout.strip()).splitlines()
-        return Scored(
-            name=fault.name,
-            launcher=launcher,
-            rank=trial.rank,
-            cause=False,
-            ranks=False,
-            seconds=seconds,
-            first=(said or ["no answer"])[0],
-        )
+        return Scored(**about, cause=False, ranks=False, first=(said or ["no answer"])[0]), b""
     answer = json.loads(asked.stdout)
     findings = [one for one in answer["findings"] if one["level"] not in ("slow", "quality")]
-    first = findings[0] if findings else None
-    text = (
-        "nothing"
-        if first is None
-        else f"{first['level']}[{first['code']}] ranks {first['ranks']} ({first['confidence']})"
-    )
+    cause, ranks = right(fault, trial, findings)
+    first = "nothing"
+    if findings:
+        first = "{level}[{code}] ranks {ranks} ({confidence})".format_map(findings[0])
+    said = json.dumps({"findings": findings, "not_judged": answer["not_judged"]})
+    return Scored(**about, cause=cause, ranks=ranks, first=first, said=said), seen
+
+
+def right(fault: Fault, trial: Trial, findings: Sequence[dict[str, Any]]) -> tuple[bool, bool]:
+    """Whether the first finding has the cause, and the ranks. A healthy job is told of no alarm."""
     if fault.is_decoy:
-        alarms = [one for one in findings if one["level"] in ALARMS]
-        cause, ranks = not alarms, not alarms
-    else:
-        right = fault.right_ranks(trial)
-        cause = first is not None and first["code"] in (fault.expected or {fault.code})
-        ranks = first is not None and (right is None or frozenset(first["ranks"]) in right)
-    return Scored(
-        name=fault.name, launcher=launcher, rank=trial.rank, cause=cause, ranks=ranks, seconds=seconds, first=text,
-        said=json.dumps({"findings": findings, "not_judged": answer["not_judged"]}),
-    )  # fmt: skip
+        return (not any(one["level"] in ALARMS for one in findings),) * 2
+    if not findings:
+        return False, False
+    wanted = fault.right_ranks(trial)
+    return (
+        findings[0]["code"] in (fault.expected or {fault.code}),
+        wanted is None or frozenset(findings[0]["ranks"]) in wanted,
+    )
+
+
+def keep(fault: Fault, trial: Trial, launcher: str, seen: bytes) -> None:
+    """Keep what was seen, and what is right to say of it."""
+    wanted = fault.right_ranks(trial)
+    kept = {
+        "codes": [] if fault.is_decoy else sorted(fault.expected or {fault.code}),
+        "ranks": None if wanted is None else [sorted(ranks) for ranks in wanted],
+        "evidence": json.loads(seen),
+    }
+    RECORDED.mkdir(exist_ok=True)
+    (RECORDED / f"{fault.name}-{launcher}.json.xz").write_bytes(lzma.compress(json.dumps(kept).encode()))
 
 
 def started(fault: Fault, trial: Trial, launcher: str, directory: Path) -> Watched:

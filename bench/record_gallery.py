@@ -2,13 +2,11 @@
 
 python bench/record_gallery.py [NAME ...]    these rows again, or all of them: twenty minutes, as root, on a machine with nothing else to do
 
-It works in namespaces of its own where this repository is at /srv/paceline and the host is named `trainer`, so that a recording has no path
-or name of the machine. A recording is kept if it is judged right.
+A recording has no path or name of the machine (tests/shared/elsewhere.py). It is kept if it is judged right.
 """
 
 import io
 import json
-import os
 import shutil
 import sys
 import tarfile
@@ -22,11 +20,10 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPOSITORY / "tests" / folder) for folder in ("faults", "shared", "torches")]
 
 from catalogue import Fault, Trial  # noqa: E402
+from elsewhere import ELSEWHERE, go_elsewhere  # noqa: E402
 from harness import observe  # noqa: E402
-from install_torch import torches  # noqa: E402
 from recorded import RECORDED, judged, rows, wrong  # noqa: E402
 
-_ELSEWHERE = Path("/srv")
 _TRIES = 3
 
 
@@ -64,26 +61,10 @@ def _of_nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-def _go_elsewhere(argv: Sequence[str]) -> None:
-    """Become this program in namespaces of its own, where the repository is below /srv."""
-    place, others = _ELSEWHERE / "paceline", _ELSEWHERE / "torches"
-    commands = (
-        f"mount -t tmpfs tmpfs {_ELSEWHERE}",
-        f"mkdir {place} {others}",
-        f"mount --bind '{REPOSITORY}' {place}",
-        f"! test -d '{torches()}' || mount --bind '{torches()}' {others}",
-        "hostname trainer",
-        f'cd {place} && exec .venv/bin/python {Path(__file__).resolve().relative_to(REPOSITORY)} "$@"',
-    )
-    os.environ.update(PACELINE_RECORDS="1", PACELINE_TORCHES=str(others), HOME=str(_ELSEWHERE), TMPDIR=str(_ELSEWHERE))
-    os.execvp("unshare", ["unshare", "--mount", "--uts", "sh", "-ec", "; ".join(commands), "sh", *argv])
-
-
 def main(names: Sequence[str]) -> int:
-    if not os.environ.pop("PACELINE_RECORDS", ""):
-        _go_elsewhere(names)
+    go_elsewhere("bench/record_gallery.py", names)
     failed = 0
-    with tempfile.TemporaryDirectory(prefix="jobs-", dir=_ELSEWHERE) as folder:
+    with tempfile.TemporaryDirectory(prefix="jobs-", dir=ELSEWHERE) as folder:
         for fault in rows():
             if not names or fault.name in names:
                 problem = record(fault, Path(folder))
