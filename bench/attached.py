@@ -209,7 +209,9 @@ def keep(fault: Fault, trial: Trial, launcher: str, seen: bytes) -> None:
         "evidence": json.loads(seen),
     }
     RECORDED.mkdir(exist_ok=True)
-    (RECORDED / f"{fault.name}-{launcher}.json.xz").write_bytes(lzma.compress(json.dumps(kept).encode()))
+    # Where this machine has its Python is nobody's business.
+    text = json.dumps(kept).replace(sys.base_prefix, "/usr")
+    (RECORDED / f"{fault.name}-{launcher}.json.xz").write_bytes(lzma.compress(text.encode()))
 
 
 def started(fault: Fault, trial: Trial, launcher: str, directory: Path) -> Watched:
