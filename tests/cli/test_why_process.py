@@ -105,11 +105,19 @@ def refused(capsys, *argv):
         (NoJobReason.NO_RANK, {}, "process 4711 is no rank of a training job", "paceline why --all"),
     ],
 )
-def test_a_process_without_a_job_is_refused_with_the_reason(capsys, seen, reason, fields, what, next_):
+def test_a_process_without_a_job_is_refused_with_the_reason(capsys, seen, monkeypatch, reason, fields, what, next_):
+    monkeypatch.setattr(why_process.os, "geteuid", lambda: 1000)
     seen(LookedHere(none=(NoJob(pid=4711, reason=reason, **fields),)))
     said = refused(capsys, "4711")
     assert what in said and "error[U59]" in said
     assert f"next      {next_}" in said
+
+
+def test_root_is_not_told_to_become_root(capsys, seen, monkeypatch):
+    seen(LookedHere(none=(NoJob(pid=4711, reason=NoJobReason.REFUSED, user=0),)))
+    monkeypatch.setattr(why_process.os, "geteuid", lambda: 0)
+    said = refused(capsys, "4711")
+    assert "sudo" not in said and "paceline why --all --everybody" in said
 
 
 def test_several_jobs_below_one_process_are_listed(capsys, seen):

@@ -1,6 +1,7 @@
 """`paceline why PID` and `--all`: jobs that run on this machine and that paceline did not start."""
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -245,7 +246,12 @@ def _refuse(none: NoJob) -> NoReturn:
             f"paceline why {next(iter(none.here), 'PID')}",
         ),
         NoJobReason.ZOMBIE: (f"process {none.pid} has ended", "its parent has not waited for it", "paceline why --all"),
-        NoJobReason.REFUSED: (f"process {none.pid} may not be read", who, f"sudo {' '.join(_again(none.pid))}"),
+        NoJobReason.REFUSED: (
+            f"process {none.pid} may not be read",
+            who,
+            # What root may not read, no other user may.
+            f"sudo {' '.join(_again(none.pid))}" if os.geteuid() else "paceline why --all --everybody",
+        ),
         NoJobReason.LAUNCHER: (
             f"{none.launcher} ({none.pid}) has started no rank yet",
             f"{none.below} {'process' if none.below == 1 else 'processes'} below it, {none.age_seconds or 0:.0f} s old",
