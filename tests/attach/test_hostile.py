@@ -139,4 +139,4 @@ def test_a_rank_that_ends_while_it_is_looked_at_is_said_and_nothing_else():
             found = seen_of(process)
     (one,) = found.evidence
     assert any("ended while it was looked at" in note for note in one.notes)
-    assert one.ranks == ()
+    assert one.ranks == () and one.missing == (0,)

@@ -17,6 +17,7 @@ from paceline.attach.call_sites import Loop, loops_in, with_loops
 from paceline.attach.evidence import HostEvidence, RankSeen, Round
 from paceline.attach.heartbeat import MEETING, RankFacts, heartbeat_of
 from paceline.attach.jobs import FoundJob
+from paceline.attach.rank_numbers import number
 from paceline.attach.ranks import FoundRank
 from paceline.diagnosis.case import GroupCounters, Heartbeat, StoreSeen
 from paceline.diagnosis.flight_recorder import Trace, traces_of
@@ -46,7 +47,7 @@ _STORE_SECONDS, _SOURCE_SECONDS, _RECORDER_SECONDS, _TAIL_SECONDS = 0.7, 0.5, 2.
 _LISTS_KEYS, _RECORDS_BY_DEFAULT = (2, 10), (2, 11)
 _SOURCE_BYTES, _TAIL_BYTES = 1 << 20, 1 << 16
 _LONGEST_MESSAGE, _LOCALS_SECONDS, _C10D = 200, 1.0, "torch/distributed/distributed_c10d.py"
-_OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1", os.uname().nodename})
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _SEEN = {
     StoreState.ANSWERS: "connected", StoreState.SILENT: "connected", StoreState.REFUSED: "refused", StoreState.TIMED_OUT: "timed out",
 }  # fmt: skip
@@ -60,11 +61,11 @@ def collect(job: FoundJob, host: str, reader: BoundedReader, *, rounds: int = RO
     began = time.monotonic()
     look = _Look(job, host, reader)
     done: list[Round] = []
-    for number in range(rounds):
-        if number and time.monotonic() - began > LATE_SECONDS:
+    for each in range(rounds):
+        if each and time.monotonic() - began > LATE_SECONDS:
             look.notes.append("a second look: the first one took too long on this busy machine")
             break
-        if number:
+        if each:
             time.sleep(max(0.0, done[-1].at_ns / 1e9 + BETWEEN_ROUNDS_SECONDS - time.time()))
         done.append(look.round())
     done[-1] = look.with_native_stacks(done)
@@ -89,9 +90,13 @@ def collect(job: FoundJob, host: str, reader: BoundedReader, *, rounds: int = RO
         launcher=job.launcher,
         launcher_pid=job.launcher_pid,
         world_size=job.world_size,
-        missing=job.missing_here,
+        # One that ended meanwhile has no process either, and is not on another host.
+        missing=tuple(sorted({*job.missing_here, *(job.ranks.keys() - look.ranks.keys())})),
         hosts_wanted=_hosts_wanted(job.ranks.values()),
-        restarts=max((_number(found, "TORCHELASTIC_RESTART_COUNT") or 0 for found in job.ranks.values()), default=0),
+        restarts=max(
+            (number(found.environment.get("TORCHELASTIC_RESTART_COUNT")) or 0 for found in job.ranks.values()),
+            default=0,
+        ),
         rounds=tuple(done),
         ranks=tuple(seen),
         store=look.store_seen(),
@@ -109,7 +114,7 @@ def identity_of(job: FoundJob) -> tuple[str, ...]:
     for rank in job.ranks.values():
         told = rank.environment
         host = (rank.master or "").rpartition(":")[0]
-        if host and host not in _OWN_NAMES - {os.uname().nodename}:
+        if host and host not in _LOOPBACK:
             found.add(f"store {rank.master}")
         if (run := told.get("TORCHELASTIC_RUN_ID", "none")) != "none":
             found.add(f"torchrun {run}")
@@ -310,7 +315,9 @@ class _Look:
         if self.store is not None and self.store.address.rpartition(":")[2] == port:
             return replace(snapshot, rendezvous_seen=_SEEN.get(self.store.state))
         # Nobody is asked at an address that a rank names: the kernel's table says whether anybody listens there.
-        is_here = host in _OWN_NAMES and namespace(snapshot.pid, "net") == namespace(os.getpid(), "net")
+        is_here = host in {*_LOOPBACK, os.uname().nodename} and namespace(snapshot.pid, "net") == namespace(
+            os.getpid(), "net"
+        )
         refused = is_here and port.isdigit() and holder_of(int(port), by_name=True) is None
         return replace(snapshot, rendezvous_seen="refused") if refused else snapshot
 
@@ -352,8 +359,8 @@ def _addresses_at(port: str, sockets: Iterable[Socket]) -> Iterator[str]:
     """Addresses at which the ranks reach, or offer, this port."""
     for socket in sockets:
         for end in (socket.remote, socket.local):
-            address, _, number = end.rpartition(":")
-            if number == port and socket.state == "established":
+            address, _, at = end.rpartition(":")
+            if at == port and socket.state == "established":
                 yield address.strip("[]")
 
 
@@ -366,12 +373,9 @@ def _elsewhere(snapshots: Iterable[RankSnapshot]) -> tuple[str, ...]:
 
 def _hosts_wanted(ranks: Iterable[FoundRank]) -> int | None:
     names = ("GROUP_WORLD_SIZE", "SLURM_NNODES")
-    return max((count for found in ranks for name in names if (count := _number(found, name))), default=None)
-
-
-def _number(found: FoundRank, name: str) -> int | None:
-    text = found.environment.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else None
+    return max(
+        (count for found in ranks for name in names if (count := number(found.environment.get(name)))), default=None
+    )
 
 
 def _started_ns(found: FoundRank) -> int:

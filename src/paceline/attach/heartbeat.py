@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from paceline.backend_names import waits_on_device
 from paceline.diagnosis.case import Call, GroupCounters, Heartbeat
 from paceline.diagnosis.desync.call_records import PUBLIC_NAMES
 from paceline.diagnosis.flight_recorder import Trace, TraceEntry
@@ -112,11 +111,6 @@ def longest_pause(entries: Sequence[TraceEntry]) -> float | None:
     stamps = [entry.created_ns for entry in entries if entry.created_ns][-_PACE_CALLS:]
     pauses = [(after - before) / 1e9 for before, after in pairwise(stamps)]
     return max(pauses) if len(pauses) >= _LEAST_CALLS else None
-
-
-def is_on_device(trace: Trace | None) -> bool:
-    """Whether a recorder of a device has any of the rank's calls."""
-    return any(waits_on_device(group.recorder) for group in _groups(trace))
 
 
 def _groups(trace: Trace | None) -> tuple[GroupCounters, ...]:

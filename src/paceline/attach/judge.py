@@ -131,7 +131,7 @@ def _events(
         yield {"t_ns": last.host.at_ns, "event": "host_look", **about, "look": to_plain(last.host)}
         yield {"t_ns": now_ns, "event": "attached", **about, "attached": to_plain(_attached(one))}
         # Nobody has counted its steps.
-        heartbeats += [to_plain(replace(one, step_count=None, step_seconds=None)) for one in last.heartbeats]
+        heartbeats += [to_plain(replace(beat, step_count=None, step_seconds=None)) for beat in last.heartbeats]
     for divergence in divergences:
         yield {"t_ns": now_ns, "event": "divergence", "attempt": 0, "divergence": to_plain(divergence)}
     if stall is None:

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -66,7 +66,7 @@ class LookRequest:
     """Leave out those that paceline has started."""
     like: tuple[str, ...] = ()
     """Of the job that has one of these in its identity; empty: whatever it is."""
-    host: str = field(default_factory=socket.gethostname)
+    host: str = ""
     """What this host is called; empty: as it calls itself."""
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from paceline.attach.evidence import HostEvidence, Round
 from paceline.attach.look_here import LookedHere, LookRequest
+from paceline.launch.coordinator.hang_monitor import entries_here, heartbeat_here
 
 AT_ONCE = 64
 SECONDS = 20.0
@@ -88,22 +89,17 @@ def _on_this_clock(one: HostEvidence, received_ns: int) -> HostEvidence:
     offset_ns = one.clock_ns - received_ns
     if not one.clock_ns or abs(offset_ns) < _CLOCKS_DIFFER_NS:
         return one
-    return replace(one, rounds=tuple(_round_here(each, offset_ns) for each in one.rounds))
+    return replace(
+        one,
+        rounds=tuple(_round_here(each, offset_ns) for each in one.rounds),
+        ranks=tuple(replace(rank, entries=entries_here(rank.entries, offset_ns)) for rank in one.ranks),
+    )
 
 
 def _round_here(each: Round, offset_ns: int) -> Round:
     return Round(
         at_ns=each.at_ns - offset_ns,
-        heartbeats=tuple(
-            replace(
-                beat,
-                at_ns=beat.at_ns - offset_ns,
-                moved_ns=beat.moved_ns - offset_ns,
-                phase_since_ns=None if beat.phase_since_ns is None else beat.phase_since_ns - offset_ns,
-                finalizing_ns=None if beat.finalizing_ns is None else beat.finalizing_ns - offset_ns,
-            )
-            for beat in each.heartbeats
-        ),
+        heartbeats=tuple(heartbeat_here(heartbeat, offset_ns) for heartbeat in each.heartbeats),
         snapshots=tuple(replace(snapshot, at_ns=snapshot.at_ns - offset_ns) for snapshot in each.snapshots),
         host=replace(each.host, at_ns=each.host.at_ns - offset_ns),
     )

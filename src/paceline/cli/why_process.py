@@ -153,7 +153,7 @@ def _with_others(here: LookedHere, places: str) -> LookedHere:
             saw="its ranks meet at an address of this machine alone",
             next="paceline why PID --record on each host, then paceline why DIRECTORY DIRECTORY",
         )
-    argv = argv_of(LookRequest(like=own.identity, everybody=True, host=""))
+    argv = argv_of(LookRequest(like=own.identity, everybody=True))
     names = [name.strip() for name in places.split(",") if name.strip()]
     commands = [(name, first_answer(part.command_on(name, argv) for part in parts())) for name in names]
     if unknown := [name for name, command in commands if command is None]:
