@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from attached_evidence import NOW_NS, evidence
+from attached_evidence import NOW_NS, entries, evidence
 
 from paceline.attach import look_there as module
 from paceline.attach.look_here import LookedHere, LookRequest
@@ -69,7 +69,7 @@ def test_one_that_never_answers_is_given_up(monkeypatch):
 @pytest.mark.parametrize("ahead_ns", [0, 100_000_000, 3_600_000_000_000, -5_000_000_000])
 def test_stamps_are_on_this_hosts_clock(tmp_path, ahead_ns):
     sent_ns = time.time_ns()
-    there = replace(evidence(), clock_ns=sent_ns + ahead_ns)
+    there = replace(evidence(calls={0: entries(3)}), clock_ns=sent_ns + ahead_ns)
     (found,) = look_there([("node-b", prints(tmp_path, looked(there)))]).evidence
     shift_ns = there.rounds[0].at_ns - found.rounds[0].at_ns
     if abs(ahead_ns) < 500_000_000:
@@ -79,6 +79,8 @@ def test_stamps_are_on_this_hosts_clock(tmp_path, ahead_ns):
         assert abs(shift_ns - ahead_ns) < 10_000_000_000
     beat, before = found.rounds[0].heartbeats[0], there.rounds[0].heartbeats[0]
     assert before.moved_ns - beat.moved_ns == before.at_ns - beat.at_ns == shift_ns
+    issued, before_ns = found.ranks[0].entries[0].created_ns, there.ranks[0].entries[0].created_ns
+    assert before_ns - issued == shift_ns
     assert there.rounds[0].snapshots[0].at_ns - found.rounds[0].snapshots[0].at_ns == shift_ns
     assert there.rounds[0].at_ns == NOW_NS
 

@@ -176,22 +176,23 @@ def _with_others(here: LookedHere, places: str) -> LookedHere:
 def _show(args: argparse.Namespace, here: LookedHere) -> Sequence[CauseFinding]:
     # Of one job, further evidence is of its other hosts.
     hosts = [here.evidence] if len(here.jobs) == 1 else [(one,) for one in here.evidence]
-    judged = [(seen, _judged(args, seen, job)) for seen, job in zip(hosts, here.jobs, strict=True)]
+    refusals = [_refusal_here(seen[0]) for seen in hosts]
+    judged = [_judged(args, *one) for one in zip(hosts, here.jobs, refusals, strict=True)]
     if args.json:
-        documents = [why_json(found.diagnosis, found.case) for _, found in judged]
+        documents = [why_json(found.diagnosis, found.case) for found in judged]
         print(json_text(documents[0] if len(documents) == 1 else documents))
     else:
         page = WhyPage(
             width=room(sys.stdout), color=use_color(args.color, sys.stdout), ascii_only=ascii_only(sys.stdout)
         )
-        print("\n\n".join(_page(seen, found, page) for seen, found in judged))
-        for _, found in judged if args.record else ():
+        print("\n\n".join(_page(*one, page) for one in zip(hosts, judged, refusals, strict=True)))
+        for found in judged if args.record else ():
             run = found.case.run
             print(f"\nrecorded as {run.id}: paceline stack {run.id}, paceline report {run.id}; {run.directory}")
-    return [finding for _, found in judged for finding in found.diagnosis.findings]
+    return [finding for found in judged for finding in found.diagnosis.findings]
 
 
-def _judged(args: argparse.Namespace, hosts: Sequence[HostEvidence], job: JobHere) -> Judged:
+def _judged(args: argparse.Namespace, hosts: Sequence[HostEvidence], job: JobHere, refusal: Refusal | None) -> Judged:
     if args.record:
         with refused_by_disk("the recording of what was seen", f"paceline why {job.pid}, without --record"):
             found = record(hosts, ("paceline", "why", str(job.pid), "--record"), all_causes(), recordings_root())
@@ -199,14 +200,13 @@ def _judged(args: argparse.Namespace, hosts: Sequence[HostEvidence], job: JobHer
         now_ns, first = time.time_ns(), hosts[0].host
         run = Run(id=f"pid:{job.pid}", name=job.name, directory="", command=(), started_ns=now_ns, first_host=first)
         found = judge(hosts, run, all_causes())
-    refusal = _refusal_here(hosts[0])
     if refusal is None:
         return found
     not_judged = (f"lines and collectives: {refusal.saw}; {refusal.next}", *found.diagnosis.not_judged)
     return replace(found, diagnosis=replace(found.diagnosis, not_judged=not_judged))
 
 
-def _page(hosts: Sequence[HostEvidence], found: Judged, page: WhyPage) -> str:
+def _page(hosts: Sequence[HostEvidence], found: Judged, refusal: Refusal | None, page: WhyPage) -> str:
     one = hosts[0]
     by = f", started by {one.launcher}" + (f" ({one.launcher_pid})" if one.launcher_pid else "") if one.launcher else ""
     ranks = [rank for each in hosts for rank in each.ranks]
@@ -215,7 +215,7 @@ def _page(hosts: Sequence[HostEvidence], found: Judged, page: WhyPage) -> str:
     sources = [name for name in ("recorder", "stacks") if all(name in rank.sources for rank in ranks)]
     took = f"looked at for {max(each.seconds for each in hosts):.1f} s; {', '.join(sources) or 'the kernel alone'}"
     lines = [f"{size} of {one.job} on {where}{by}: {took}"]
-    if (refusal := _refusal_here(one)) is not None:
+    if refusal is not None:
         lines += [f"  refused   {refusal.saw}", f"  without   {refusal.without}", f"  next      {refusal.next}"]
     if found.moves and not found.diagnosis.findings:
         lines.append("the job moves: collectives were completed while it was looked at")
